@@ -1,0 +1,3 @@
+module github.com/dulyhq/duly
+
+go 1.26

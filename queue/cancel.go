@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Cancel removes the task of an ID if it is due, and returns the state that it
+// found: Due means that the task is gone and will not run. Leased means that it
+// is running and goes on; a replacement that waits for its end is removed. Dead
+// and Missing tasks are left alone. After [ErrUnknownOutcome] cancel again.
+func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
+	word, err := q.cancel(ctx, id, "")
+	if err != nil {
+		return "", fmt.Errorf("queue: cancel %q in %q: %w", id, q.name, err)
+	}
+	return State(word), nil
+}
+
+// Remove removes the task of an ID if it is still due at the given time, as
+// [Queue.Peek] or a receipt told it, and reports whether it did. It leaves a
+// task alone that has been enqueued again or rescheduled since.
+func (q *Queue) Remove(ctx context.Context, id string, due time.Time) (bool, error) {
+	word, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10))
+	if err != nil {
+		return false, fmt.Errorf("queue: remove %q from %q: %w", id, q.name, err)
+	}
+	return word == string(Due), nil
+}
+
+func (q *Queue) cancel(ctx context.Context, id, due string) (string, error) {
+	if err := checkText("task ID", id, MaxID); err != nil {
+		return "", err
+	}
+	got, err := q.run(ctx, cancelScript, q.keys.forCancel(), id, due)
+	word, _ := got.(string)
+	return word, err
+}
+
+// Reschedule makes a due task due at another time: one option, [In] or [At]. It
+// returns the state that it found: Due means that the task was moved. Of a
+// Leased task the replacement is moved, if there is one; Dead and Missing are
+// left alone.
+func (q *Queue) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
+	got, err := q.reschedule(ctx, id, when)
+	if err != nil {
+		return "", fmt.Errorf("queue: reschedule %q in %q: %w", id, q.name, err)
+	}
+	word, _ := got.(string)
+	return State(word), nil
+}
+
+func (q *Queue) reschedule(ctx context.Context, id string, when EnqueueOption) (any, error) {
+	if err := checkText("task ID", id, MaxID); err != nil {
+		return nil, err
+	}
+	if when == nil {
+		return nil, fmt.Errorf("%w: no time", ErrInvalid)
+	}
+	o, err := enqueueOptionsOf([]EnqueueOption{when})
+	if err != nil {
+		return nil, err
+	}
+	return q.run(ctx, rescheduleScript, q.keys.forReschedule(), id, o.when)
+}

@@ -1,0 +1,84 @@
+// Package queue keeps delayed tasks in Redis: it takes them, hands them out
+// when they are due, and records what became of them.
+//
+// There are only a few types. A [Queue] is a named set of tasks. A [Receipt]
+// answers an Enqueue. An [Info] shows a task as it stands in the queue. What is
+// handed out is a [duly.Delivery], and what ends it a [duly.Settlement].
+//
+//	orders, err := queue.New(rdb, "orders", queue.Config{})
+//
+//	receipt, err := orders.Enqueue(ctx, CancelOrder.Task(args), queue.In(15*time.Minute))
+//	state, err := orders.Cancel(ctx, "cancel:42") // paid in time
+//
+//	deliveries, wait, err := orders.Pop(ctx, 100, 15*time.Second)
+//	lost, err := orders.Settle(ctx, settlements)
+//
+// Package worker does the popping and settling for a program with handlers.
+//
+// # States
+//
+// A task is in exactly one state, and gone once it is acknowledged:
+//
+//	        Enqueue             Pop                Settle: ack, drop
+//	(none) ─────────▶ due ─────────────▶ leased ─────────────────────▶ (none)
+//	                  ▲ ▲                 │  │
+//	                  │ └─────────────────┘  │ Settle: bury
+//	                  │  Settle: retry,      │ or too many crashes
+//	                  │  release;            ▼
+//	                  │  lease ran out      dead ──▶ (none)  Purge
+//	                  └──────────────────────┘
+//	                          Revive
+//
+// Due is a comparison, not a stage: a scheduled, a ready and a retrying task
+// differ only in when they are due. Cancel, Remove and Reschedule act on due
+// tasks.
+//
+// # Redis keys
+//
+// The keys of a queue share one hash tag, so a script touches one cluster slot.
+// Times are µs of the Redis server's clock. '…' stands for duly:{name}:
+//
+//	…due     zset    id → when it may run
+//	…leased  zset    <fence>:<due>:<id> → when the lease ends
+//	…dead    zset    id → when it died
+//	…task    hash    id → record, see below; exists exactly while the id is in one of the above
+//	…next    hash    id → <due>:<record> that takes a running task's place when it settles
+//	…fail    hash    id → <failed attempts>:<last error>
+//	…crash   hash    id → leases in a row that ran out
+//	…fence   string  the last fencing token
+//	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its Locker
+//	…pop:<i> string  <number>:<fence>:<lease end> of the last pop of one Queue value
+//	…conf    hash    paused
+//	…stat    hash    counters
+//	…wake    channel a hint that the head of due has moved earlier
+//
+// A record is a version byte and CBOR; it is written once and never changed by
+// a delivery, so a retry does not carry the payload again. A leased member
+// spells its own token: settling and extending are operations on that exact
+// member, which a stale holder cannot name. It also carries the due time, so
+// that a task that comes back keeps its place.
+//
+// # Guarantees
+//
+//   - Every verb is one script: it happens whole or not at all, validates before
+//     it writes, and costs one round trip.
+//   - The clock is the server's, read once a script. In counts from the server's
+//     now; only At is the caller's own time, as given.
+//   - Pop is a critical section under the queue's lock without taking it: while
+//     a job holds [Queue.Lock], no other pops.
+//   - Among due tasks the earliest is popped first, ties by ID.
+//   - A pop whose reply is lost is repeated by the next: the same deliveries come
+//     again under the same fence, and nothing waits for a lease to run out.
+//   - Only the newest lease settles or extends. A late holder is told so and
+//     changes nothing.
+//   - What cannot be decoded goes to the dead letter with its bytes kept.
+//   - At Redis's memory limit new tasks are refused; popping and settling go on.
+//
+// # Caveats
+//
+// A command that was sent and not answered is reported as [ErrUnknownOutcome];
+// to enqueue the same ID again is then safe. What Redis loses the queue loses:
+// with appendfsync everysec a power cut can take the last second, and a failover
+// what the replica had not received. Leases end early or late if the server's
+// wall clock is stepped.
+package queue

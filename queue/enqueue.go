@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// errNotSent marks the tasks of EnqueueMany behind one that failed.
+var errNotSent = errors.New("queue: not sent, for an earlier task failed")
+
+// maxChunk bounds the bytes of records that one enqueue script carries, if it
+// carries more than one task.
+const maxChunk = 1 << 20
+
+// An Outcome is what Enqueue did.
+type Outcome string
+
+// The outcomes.
+const (
+	Added    Outcome = "added"    // the task is new
+	Kept     Outcome = "kept"     // a task of this ID is there, and stays as it is
+	Replaced Outcome = "replaced" // the task took the place of one of this ID
+)
+
+// A Receipt answers an Enqueue. That the ID was there already is an answer, not
+// an error.
+type Receipt struct {
+	// ID is the task's, also if it was left to the queue, and also after an
+	// error: with it the same task can be enqueued again.
+	ID string
+
+	// Outcome is what was done, empty after an error.
+	Outcome Outcome
+
+	// State is where a task of this ID stood before: Missing, Due, Leased, Dead.
+	State State
+
+	// Due is when the task of this ID that now waits may run, by the server's
+	// clock. It is zero for a task that was kept leased or dead.
+	Due time.Time
+
+	// Err is why this task of an EnqueueMany was not taken.
+	Err error
+}
+
+// A Conflict says what Enqueue does if the ID is in the queue.
+type Conflict string
+
+// What to do about an ID that is in the queue.
+const (
+	// Keep leaves the task that is there, in whatever state it is, and answers
+	// with that state. The default.
+	Keep Conflict = "keep"
+
+	// Replace puts the new task, payload and due time, in the place of the one
+	// there; its failures are forgotten. A dead one is replaced as well. A
+	// running one goes on, and is replaced when it settles, however it does.
+	Replace Conflict = "replace"
+
+	// Earliest lets the task win that is due earlier. Against a dead one the new
+	// task wins. Against a running one the contest is over what runs next.
+	Earliest Conflict = "earliest"
+)
+
+// An EnqueueOption says when a task is due, or what to do about a duplicate.
+type EnqueueOption func(*enqueueOptions)
+
+type enqueueOptions struct {
+	when     int64 // µs: a time if positive, else a delay, negated
+	conflict Conflict
+	err      error
+}
+
+// In makes a task due after d, counted from the server's now. Zero, a negative
+// d, and no option at all, are now. At most 200 years.
+func In(d time.Duration) EnqueueOption {
+	return func(o *enqueueOptions) { o.when, o.err = delay(d) }
+}
+
+// At makes a task due at t, as the caller's clock tells it, to the µs. The zero
+// time and the past are the server's now. At most the year 2255.
+func At(t time.Time) EnqueueOption {
+	return func(o *enqueueOptions) { o.when, o.err = moment(t) }
+}
+
+// OnConflict says what to do if the ID is in the queue. Default: Keep.
+func OnConflict(c Conflict) EnqueueOption {
+	return func(o *enqueueOptions) { o.conflict = c }
+}
+
+func delay(d time.Duration) (int64, error) {
+	if d > MaxDelay {
+		return 0, fmt.Errorf("%w: delay %v is over %v", ErrInvalid, d, MaxDelay)
+	}
+	return -max(d.Microseconds(), 0), nil
+}
+
+func moment(t time.Time) (int64, error) {
+	if t.Year() > 2255 || t.UnixMicro() > MaxDue {
+		return 0, fmt.Errorf("%w: due time %v is after the year 2255", ErrInvalid, t)
+	}
+	if t.Year() < 1970 {
+		return 0, nil
+	}
+	return max(t.UnixMicro(), 0), nil
+}
+
+func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
+	o := enqueueOptions{conflict: Keep}
+	for _, opt := range opts {
+		if opt(&o); o.err != nil {
+			return o, o.err
+		}
+	}
+	switch o.conflict {
+	case Keep, Replace, Earliest:
+		return o, nil
+	}
+	return o, fmt.Errorf("%w: OnConflict %q", ErrInvalid, o.conflict)
+}
+
+// Enqueue adds a task, due now unless [In] or [At] says otherwise. Once it
+// returns without an error the task will run at least once, or end visibly.
+// After [ErrUnknownOutcome] it may be there or not: enqueue it again, with the
+// receipt's ID if it had none.
+func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOption) (Receipt, error) {
+	receipts, err := q.EnqueueMany(ctx, []duly.Task{task}, opts...)
+	if err != nil && len(receipts) == 0 {
+		return Receipt{ID: task.ID}, err
+	}
+	r := receipts[0]
+	r.Err = nil
+	return r, err
+}
+
+// EnqueueMany adds tasks in their order, a thousand a round trip at most, and
+// returns a receipt for each. If one of them is invalid, none is sent and there
+// are no receipts. After any other error each receipt tells its own: those
+// without Err have been taken.
+func (q *Queue) EnqueueMany(ctx context.Context, tasks []duly.Task, opts ...EnqueueOption) ([]Receipt, error) {
+	o, err := enqueueOptionsOf(opts)
+	if err != nil {
+		return nil, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
+	}
+	items := make([]item, len(tasks))
+	for i := range tasks {
+		if items[i], err = q.newItem(&tasks[i]); err != nil {
+			return nil, fmt.Errorf("queue: enqueue %q to %q: %w", tasks[i].ID, q.name, err)
+		}
+	}
+	receipts := make([]Receipt, len(items))
+	for i, item := range items {
+		receipts[i] = Receipt{ID: item.id, Err: errNotSent}
+	}
+	for first := 0; first < len(items); {
+		n := chunk(items[first:])
+		if err := q.enqueue(ctx, items[first:first+n], &o, receipts[first:first+n]); err != nil {
+			return receipts, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
+		}
+		first += n
+	}
+	return receipts, nil
+}
+
+// item is a task on its way to the script.
+type item struct {
+	id     string
+	record []byte
+}
+
+func (q *Queue) newItem(t *duly.Task) (item, error) {
+	if err := q.checkTask(t); err != nil {
+		return item{}, err
+	}
+	id := t.ID
+	if id == "" {
+		id = newID(time.Now())
+	}
+	record, err := encodeRecord(t)
+	return item{id, record}, err
+}
+
+// chunk returns how many of the items go into one script: a bounded number of
+// bytes, and no ID twice, for the script looks each up once.
+func chunk(items []item) int {
+	seen := make(map[string]struct{}, min(len(items), MaxBatch))
+	size := 0
+	for i, item := range items {
+		_, twice := seen[item.id]
+		if size += len(item.record); i > 0 && (twice || i == MaxBatch || size > maxChunk) {
+			return i
+		}
+		seen[item.id] = struct{}{}
+	}
+	return len(items)
+}
+
+func (q *Queue) enqueue(ctx context.Context, items []item, o *enqueueOptions, receipts []Receipt) error {
+	args := make([]any, 0, 4*len(items))
+	for _, item := range items {
+		args = append(args, item.id, o.when, item.record, string(o.conflict))
+	}
+	got, err := q.run(ctx, enqueueScript, q.keys.forEnqueue(), args...)
+	answers, _ := got.([]any)
+	if err == nil && len(answers) != len(items) {
+		err = fmt.Errorf("unexpected reply of %d answers to %d tasks", len(answers), len(items))
+	}
+	for i := range receipts {
+		if receipts[i].Err = err; err == nil {
+			receipts[i].read(answers[i])
+		}
+	}
+	return err
+}
+
+func (r *Receipt) read(answer any) {
+	if due, ok := answer.(string); ok {
+		r.Outcome, r.State, r.Due = Added, Missing, microTime(due)
+		return
+	}
+	list, _ := answer.([]any)
+	words := reply(list)
+	r.Outcome, r.State, r.Due = Outcome(words.text(0)), State(words.text(1)), microTime(words.text(2))
+}
+
+// microTime reads µs since 1970; what is no number is the zero time.
+func microTime(digits string) time.Time {
+	us, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}

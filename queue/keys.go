@@ -1,0 +1,69 @@
+package queue
+
+import "strconv"
+
+// keys spells the Redis keys of one queue, and which of them each script takes.
+// doc.go says what they hold.
+type keys struct {
+	due, leased, dead, task, next, fail, crash, fence, lock, pop, conf, stat, wake string
+
+	lockPrefix string // of the locks that share the queue's hash tag
+}
+
+func newKeys(prefix, name string, instance uint64) keys {
+	tag := prefix + ":{" + name + "}:"
+	return keys{
+		due: tag + "due", leased: tag + "leased", dead: tag + "dead",
+		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash",
+		fence: tag + "fence", lock: tag + ownLock, pop: tag + "pop:" + strconv.FormatUint(instance, 36),
+		conf: tag + "conf", stat: tag + "stat", wake: tag + "wake",
+		lockPrefix: tag + "lock:",
+	}
+}
+
+// ownLock is the name under which the queue locks itself. Its key lies outside
+// lockPrefix, so that no lock key of a task can spell it.
+const ownLock = "lock"
+
+func (k *keys) ownPrefix() string { return k.lock[:len(k.lock)-len(ownLock)] }
+
+func (k *keys) forEnqueue() []string {
+	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake}
+}
+
+func (k *keys) forPop() []string {
+	return []string{
+		k.lock, k.due, k.leased, k.dead, k.task, k.next, k.fail, k.crash, k.fence, k.pop, k.conf, k.stat,
+	}
+}
+
+func (k *keys) forSettle() []string {
+	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake}
+}
+
+func (k *keys) forExtend() []string { return []string{k.leased} }
+
+func (k *keys) forCancel() []string {
+	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat}
+}
+
+func (k *keys) forReschedule() []string { return []string{k.due, k.task, k.dead, k.next, k.wake} }
+
+func (k *keys) forGet() []string { return []string{k.due, k.dead, k.task, k.next, k.fail, k.crash} }
+
+func (k *keys) forList(s State) []string {
+	set := map[State]string{Due: k.due, Leased: k.leased, Dead: k.dead}[s]
+	return []string{set, k.task, k.fail, k.crash}
+}
+
+func (k *keys) forStats() []string {
+	return []string{k.due, k.leased, k.dead, k.conf, k.stat, k.lock}
+}
+
+func (k *keys) forRevive() []string {
+	return []string{k.dead, k.due, k.fail, k.crash, k.stat, k.wake}
+}
+
+func (k *keys) forPurge() []string { return []string{k.dead, k.task, k.fail, k.crash, k.stat} }
+
+func (k *keys) forPause() []string { return []string{k.conf, k.wake} }

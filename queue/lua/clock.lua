@@ -1,0 +1,18 @@
+-- clock: begins every script that handles times, which are µs.
+
+-- us: a time as a string with all its digits, which tostring and .. would lose.
+local function us(time) return string.format('%.0f', tonumber(time)) end
+
+-- clock: the server's now. A script asks once.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- when: a positive argument is that time; one of zero or less is a delay,
+-- negated, counted from now.
+local function when(arg, now)
+  local at = tonumber(arg)
+  if at <= 0 then at = now - at end
+  return us(at)
+end

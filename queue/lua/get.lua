@@ -1,0 +1,18 @@
+-- get: shows one task.
+-- KEYS[1] due    zset  id -> due, µs
+-- KEYS[2] dead   zset  id -> died, µs
+-- KEYS[3] task   hash  id -> record
+-- KEYS[4] next   hash  id -> <due>:<record>
+-- KEYS[5] fail   hash  id -> <failures>:<error>
+-- KEYS[6] crash  hash  id -> crashes
+-- ARGV[1] id
+-- returns {state, time µs or "", record, failures, crashes, replacement}, each
+--         but the first two nil if absent, or {"missing"}
+local id = ARGV[1]
+local record = redis.call('HGET', KEYS[3], id)
+if not record then return {'missing'} end
+local state, score = 'due', redis.call('ZSCORE', KEYS[1], id)
+if not score then state, score = 'dead', redis.call('ZSCORE', KEYS[2], id) end
+if not score then state = 'leased' end
+local time = score and us(score) or ''
+return {state, time, record, redis.call('HGET', KEYS[5], id), redis.call('HGET', KEYS[6], id), redis.call('HGET', KEYS[4], id)}

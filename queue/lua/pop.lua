@@ -1,0 +1,107 @@
+-- pop: leases the tasks that are due, the earliest first. It begins with the
+-- guard of the queue's lock, with clock and with reclaim.
+-- KEYS[1]  lock    string, of package lock
+-- KEYS[2]  due     zset    id -> due, µs
+-- KEYS[3]  leased  zset    <fence>:<due>:<id> -> lease end, µs
+-- KEYS[4]  dead    zset    id -> died, µs
+-- KEYS[5]  task    hash    id -> record
+-- KEYS[6]  next    hash    id -> <due>:<record>
+-- KEYS[7]  fail    hash    id -> <failures>:<error>
+-- KEYS[8]  crash   hash    id -> crashes
+-- KEYS[9]  fence   string
+-- KEYS[10] pop     string  <number>:<fence>:<lease end> of the caller's last pop
+-- KEYS[11] conf    hash
+-- KEYS[12] stat    hash
+-- ARGV[1]  token of the caller's queue lock, or ''
+-- ARGV[2]  TTL for a lock found without one, ms
+-- ARGV[3]  most tasks to lease
+-- ARGV[4]  lease, µs
+-- ARGV[5]  crashes in a row that bury a task
+-- ARGV[6]  number of this pop among the caller's; the same again repeats it
+-- returns {"ok", now, µs until there may be more or -1, fence, {id, due, ...},
+--          records, failures, crashes} | {"locked", ms left} | {"paused"} | {"stale"}
+local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
+  crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12]}
+local most, lease, limit, number = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+if redis.call('HGET', k.conf, 'paused') then return {'paused'} end
+
+-- All keys are read before one is written: one of another type fails here.
+local now = clock()
+local stop = us(now + lease)
+local last, lastFence, lastStop = string.match(redis.call('GET', k.pop) or '', '^(%d+):(%d+):(%d+)$')
+if last and tonumber(last) > number then return {'stale'} end
+local fence = tonumber(redis.call('GET', k.fence)) or 0
+for _, set in ipairs({k.due, k.leased, k.dead}) do redis.call('ZCARD', set) end
+for _, hash in ipairs({k.task, k.next, k.fail, k.crash}) do redis.call('HLEN', hash) end
+
+-- again finds what the caller's last pop leased, if that is this one repeated,
+-- and gives back what is now too much.
+local function again()
+  local head = {}
+  if tonumber(last) ~= number then return head end
+  for _, member in ipairs(redis.call('ZRANGE', k.leased, lastStop, lastStop, 'BYSCORE')) do
+    local token, was, id = string.match(member, '^(%d+):(%d+):(.*)$')
+    if token == lastFence then
+      redis.call('ZREM', k.leased, member)
+      if #head < 2 * most then
+        head[#head + 1], head[#head + 2] = id, was
+      else
+        redis.call('ZADD', k.due, was, id)
+      end
+    end
+  end
+  return head
+end
+
+-- take removes the head of the due set.
+local function take()
+  local head = redis.call('ZRANGE', k.due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+  local ids = {}
+  for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
+  if #ids > 0 then redis.call('ZREM', k.due, unpack(ids)) end
+  return head
+end
+
+-- grant leases tasks, given as {id, due, ...}, that are in no set.
+local function grant(token, head)
+  local ids, members, missing = {}, {}, {}
+  for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
+  local records = redis.call('HMGET', k.task, unpack(ids))
+  for i, id in ipairs(ids) do
+    local at = tonumber(head[2 * i])
+    if at < 0 then at = now end -- a score that is not ours
+    head[2 * i] = us(at)
+    if records[i] then
+      members[#members + 1], members[#members + 2] = stop, token .. ':' .. head[2 * i] .. ':' .. id
+    else
+      missing[#missing + 1] = id
+    end
+  end
+  if #members > 0 then redis.call('ZADD', k.leased, unpack(members)) end
+  redis.call('SET', k.pop, number .. ':' .. token .. ':' .. stop, 'PX', math.ceil(lease / 1000))
+  bury(k, missing, now)
+  local failures = redis.call('HLEN', k.fail) > 0 and redis.call('HMGET', k.fail, unpack(ids)) or {}
+  local crashes = redis.call('HLEN', k.crash) > 0 and redis.call('HMGET', k.crash, unpack(ids)) or {}
+  return {'ok', us(now), 0, token, head, records, failures, crashes}
+end
+
+-- wait is how long until a task is due or a lease ends.
+local function wait()
+  local soon = math.huge
+  for _, set in ipairs({k.due, k.leased}) do
+    soon = math.min(soon, tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) or soon)
+  end
+  if soon == math.huge then return -1 end
+  return math.max(soon - now, 0)
+end
+
+reclaim(k, limit, now)
+local head = again()
+if #head > 0 then return grant(lastFence, head) end
+head = take()
+if #head == 0 then return {'ok', us(now), wait(), '0', {}, {}, {}, {}} end
+local token = us(math.max(fence + 1, now))
+redis.call('SET', k.fence, token)
+local answer = grant(token, head)
+if #head < 2 * most then answer[3] = wait() end
+return answer

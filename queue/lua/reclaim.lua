@@ -1,0 +1,38 @@
+-- reclaim: the part of pop that ends leases that ran out; k are pop's keys.
+
+-- bury puts ids into the dead letter, with empty bytes if they have no record.
+local function bury(k, ids, now)
+  for _, id in ipairs(ids) do
+    redis.call('ZADD', k.dead, us(now), id)
+    redis.call('HSETNX', k.task, id, '')
+    redis.pcall('HINCRBY', k.stat, 'buried', 1)
+  end
+end
+
+-- back makes a task due again whose lease ran out: as it was, or as its
+-- replacement, or not at all if that was one crash too many.
+local function back(k, id, was, limit, now)
+  local score, record = string.match(redis.call('HGET', k.next, id) or '', '^(%d+):(.*)$')
+  if score then
+    for _, key in ipairs({k.next, k.fail, k.crash}) do redis.call('HDEL', key, id) end
+    redis.call('HSET', k.task, id, record)
+    redis.call('ZADD', k.due, score, id)
+  elseif redis.call('HINCRBY', k.crash, id, 1) >= limit then
+    bury(k, {id}, now)
+  else
+    redis.call('ZADD', k.due, was, id)
+  end
+end
+
+-- reclaim ends up to 100 leases that ran out. What is no member of ours is
+-- removed.
+local function reclaim(k, limit, now)
+  local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
+  if #over == 0 then return end
+  redis.call('ZREM', k.leased, unpack(over))
+  for _, member in ipairs(over) do
+    local was, id = string.match(member, '^%d+:(%d+):(.*)$')
+    if id then back(k, id, was, limit, now) end
+  end
+  redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)
+end

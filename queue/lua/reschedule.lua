@@ -1,0 +1,23 @@
+-- reschedule: moves the due time of a due task, or of the replacement that a
+-- running one has waiting. It begins with clock and schedule.
+-- KEYS[1] due    zset  id -> due, µs
+-- KEYS[2] task   hash  id -> record
+-- KEYS[3] dead   zset  id -> died, µs
+-- KEYS[4] next   hash  id -> <due>:<record>
+-- KEYS[5] wake   channel
+-- ARGV[1] id
+-- ARGV[2] when, µs, see clock
+-- returns the state found: due, leased, dead, missing
+local due, task, dead, following, wake = unpack(KEYS)
+local id, now = ARGV[1], clock()
+local score = when(ARGV[2], now)
+if tonumber(score) < now then score = us(now) end
+if redis.call('ZSCORE', due, id) then
+  redis.call('ZREM', due, id) -- first: it may run at the memory limit
+  schedule(due, wake, {score, id})
+  return 'due'
+end
+if redis.call('ZSCORE', dead, id) then return 'dead' end
+local record = string.match(redis.call('HGET', following, id) or '', '^%d+:(.*)$')
+if record then redis.call('HSET', following, id, score .. ':' .. record) end
+return redis.call('HEXISTS', task, id) == 1 and 'leased' or 'missing'

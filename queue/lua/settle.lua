@@ -1,0 +1,67 @@
+-- settle: ends deliveries whose leases are held. It begins with clock and schedule.
+-- KEYS[1] leased zset    <fence>:<due>:<id> -> lease end, µs
+-- KEYS[2] due    zset    id -> due, µs
+-- KEYS[3] task   hash    id -> record
+-- KEYS[4] dead   zset    id -> died, µs
+-- KEYS[5] next   hash    id -> <due>:<record>
+-- KEYS[6] fail   hash    id -> <failures>:<error>
+-- KEYS[7] crash  hash    id -> crashes
+-- KEYS[8] stat   hash    counters
+-- KEYS[9] wake   channel
+-- ARGV    4 a delivery: leased member, action (ack, drop, retry, release,
+--         bury), when it is due again (µs, see clock), <failures>:<error>
+-- returns the positions, from 1, of the deliveries whose lease is not held
+local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local now = clock()
+local members = {}
+for i = 1, #ARGV, 4 do members[#members + 1] = ARGV[i] end
+local ends = redis.call('ZMSCORE', leased, unpack(members))
+local replaced = redis.call('HLEN', following) > 0
+local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
+for _, set in ipairs({due, dead}) do redis.call('ZCARD', set) end
+redis.call('HLEN', task)
+
+local lost, held, gone, clear = {}, {}, {}, {}
+local entries, records, notes, died, count = {}, {}, {}, {}, {}
+local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
+
+for i, member in ipairs(members) do
+  local action, at, note = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
+  if not ends[i] then
+    lost[#lost + 1] = i
+  else
+    held[#held + 1] = member
+    count[action] = (count[action] or 0) + 1
+    local id = string.match(member, '^%d+:%d+:(.*)$')
+    local score, record
+    if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
+    if action ~= 'release' or score then clear[#clear + 1] = id end
+    if score then
+      add(entries, score, id)
+      add(records, id, record)
+    elseif action == 'ack' or action == 'drop' then
+      gone[#gone + 1] = id
+    elseif action == 'bury' then
+      add(died, us(now), id)
+      add(notes, id, note)
+    else
+      add(entries, when(at, now), id)
+      if action == 'retry' then add(notes, id, note) end
+    end
+  end
+end
+if #held == 0 then return lost end
+
+redis.call('ZREM', leased, unpack(held))
+if #gone > 0 then redis.call('HDEL', task, unpack(gone)) end
+if #clear > 0 then
+  if failing then redis.call('HDEL', fail, unpack(clear)) end
+  if crashing then redis.call('HDEL', crash, unpack(clear)) end
+  if replaced then redis.call('HDEL', following, unpack(clear)) end
+end
+if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
+if #records > 0 then redis.call('HSET', task, unpack(records)) end
+if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
+schedule(due, wake, entries)
+for action, n in pairs(count) do redis.pcall('HINCRBY', stat, action, n) end
+return lost

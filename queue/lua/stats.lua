@@ -1,0 +1,22 @@
+-- stats: counts a queue's tasks by state.
+-- KEYS[1] due    zset  id -> due, µs
+-- KEYS[2] leased zset  <fence>:<due>:<id> -> lease end, µs
+-- KEYS[3] dead   zset  id -> died, µs
+-- KEYS[4] conf   hash
+-- KEYS[5] stat   hash  counters
+-- KEYS[6] lock   string, of package lock
+-- returns {now µs, due, ready, leased, dead, earliest due µs or "",
+--         paused 0/1, locked 0/1, {counter, value, ...}}
+local now = us(clock())
+local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+return {
+  now,
+  redis.call('ZCARD', KEYS[1]),
+  redis.call('ZCOUNT', KEYS[1], '-inf', now),
+  redis.call('ZCARD', KEYS[2]),
+  redis.call('ZCARD', KEYS[3]),
+  first and us(first) or '',
+  redis.call('HEXISTS', KEYS[4], 'paused'),
+  redis.call('EXISTS', KEYS[6]),
+  redis.call('HGETALL', KEYS[5]),
+}

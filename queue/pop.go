@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// maxWait is the wait that Pop reports if nothing is known to come.
+const maxWait = 24 * time.Hour
+
+// adoptTTL is given to a queue lock that is found without a TTL.
+const adoptTTL = 30 * time.Second
+
+// Pop leases up to n tasks that are due, the earliest first, for the given time,
+// and reports how long it will be until there may be more: zero if there may be
+// now, at most a day. While another holds the queue's lock, or the queue is
+// paused, there are none. n is 1 to 1,000, the lease 10 ms to 24 h.
+//
+// Each delivery is to be ended by [Queue.Settle] before its lease runs out,
+// which is counted from when the server handed it out; else the task is due
+// again and its Crashes go up. Count the lease from before the call.
+//
+// Pops through one Queue value take turns. After an error the next pop brings
+// what this one may have leased, if its lease has not run out.
+//
+// A task whose record does not decode is not delivered but buried.
+func (q *Queue) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+	err := errors.Join(checkBatch(n), checkLease(lease))
+	if err != nil {
+		return nil, 0, fmt.Errorf("queue: pop %q: %w", q.name, err)
+	}
+	deliveries, wait, err := q.pop(ctx, n, lease)
+	if err != nil {
+		return nil, 0, fmt.Errorf("queue: pop %q: %w", q.name, err)
+	}
+	return deliveries, wait, nil
+}
+
+func (q *Queue) pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+	var number int64
+	select {
+	case number = <-q.pops:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	token, _ := ctx.Value(tokenKey{}).(string)
+	got, err := q.run(ctx, popScript, q.keys.forPop(),
+		token, adoptTTL.Milliseconds(), n, lease.Microseconds(), q.cfg.MaxCrashes, number)
+	if err == nil {
+		number++ // else the next pop repeats this one
+	}
+	q.pops <- number
+	if err != nil {
+		return nil, 0, err
+	}
+	list, _ := got.([]any)
+	answer := reply(list)
+	switch answer.text(0) {
+	case "ok":
+		deliveries, corrupt := q.readPop(answer)
+		if len(corrupt) > 0 {
+			// If this fails their leases run out, and they come again.
+			_, _ = q.Settle(context.WithoutCancel(ctx), corrupt)
+		}
+		return deliveries, popWait(answer.number(2)), nil
+	case "locked":
+		return nil, max(time.Duration(answer.number(1))*time.Millisecond, 0), nil
+	case "paused":
+		return nil, maxWait, nil
+	}
+	return nil, 0, fmt.Errorf("unexpected reply %v", got)
+}
+
+func popWait(us int64) time.Duration {
+	if us < 0 {
+		return maxWait
+	}
+	return min(time.Duration(us)*time.Microsecond, maxWait)
+}
+
+// readPop reads the answer {"ok", now, wait, fence, {id, due, ...}, records,
+// failures, crashes}.
+func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []duly.Settlement) {
+	popped := microTime(answer.text(1))
+	fence, _ := strconv.ParseUint(answer.text(3), 10, 64)
+	head, records, failures, crashes := answer.list(4), answer.list(5), answer.list(6), answer.list(7)
+	deliveries = make([]*duly.Delivery, 0, len(records))
+	for i := range records {
+		stored, ok := records.at(i).(string)
+		if !ok {
+			continue // the script has buried it
+		}
+		failed, _ := decodeFailure(failures.text(i))
+		crashed, _ := strconv.Atoi(crashes.text(i))
+		d := &duly.Delivery{
+			Queue: q.name, Due: microTime(head.text(2*i + 1)), Popped: popped,
+			Attempt: failed + 1, Crashes: crashed, Fence: fence,
+		}
+		var err error
+		if d.Task, err = decodeRecord(head.text(2*i), stored); err != nil {
+			corrupt = append(corrupt, duly.Settlement{Delivery: d, Action: duly.Buried, Err: err})
+			continue
+		}
+		deliveries = append(deliveries, d)
+	}
+	return deliveries, corrupt
+}
+
+// member spells a delivery's lease as it stands in the leased set.
+func member(d *duly.Delivery) string {
+	b := make([]byte, 0, 40+len(d.ID))
+	b = strconv.AppendUint(b, d.Fence, 10)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, d.Due.UnixMicro(), 10)
+	b = append(b, ':')
+	return string(append(b, d.ID...))
+}

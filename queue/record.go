@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock"
+)
+
+// ErrCorrupt: the stored bytes of a task do not decode. They are kept.
+var ErrCorrupt = errors.New("corrupt record")
+
+// recordVersion is the first byte of a record.
+const recordVersion = 1
+
+// record is what is stored of a task, beside its ID.
+type record struct {
+	Kind        string            `cbor:"1,keyasint"`
+	Payload     []byte            `cbor:"2,keyasint,omitempty"`
+	LockKey     string            `cbor:"3,keyasint,omitempty"`
+	Headers     map[string]string `cbor:"4,keyasint,omitempty"`
+	MaxAttempts int               `cbor:"5,keyasint,omitempty"`
+	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
+}
+
+var encoding, decoding = modes()
+
+func modes() (cbor.EncMode, cbor.DecMode) {
+	enc, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(err)
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		MaxNestedLevels: 4, MaxMapPairs: 16 + MaxHeaders, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
+}
+
+func encodeRecord(t *duly.Task) ([]byte, error) {
+	body, err := encoding.Marshal(record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout})
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte{recordVersion}, body...), nil
+}
+
+func decodeRecord(id, stored string) (duly.Task, error) {
+	if stored == "" {
+		return duly.Task{ID: id}, fmt.Errorf("%w: no bytes", ErrCorrupt)
+	}
+	if stored[0] != recordVersion {
+		return duly.Task{ID: id}, fmt.Errorf("%w: version %d, not %d", ErrCorrupt, stored[0], recordVersion)
+	}
+	var r record
+	if err := decoding.Unmarshal([]byte(stored[1:]), &r); err != nil {
+		return duly.Task{ID: id}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return duly.Task{
+		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
+		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout,
+	}, nil
+}
+
+// checkTask reports why a queue does not take a task.
+func (q *Queue) checkTask(t *duly.Task) error {
+	if err := t.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if t.ID != "" {
+		if err := checkText("task ID", t.ID, MaxID); err != nil {
+			return err
+		}
+	}
+	if err := checkText("kind", t.Kind, MaxKind); err != nil {
+		return err
+	}
+	if t.LockKey != "" {
+		if err := lock.CheckName(t.LockKey); err != nil {
+			return fmt.Errorf("%w: lock key: %w", ErrInvalid, err)
+		}
+	}
+	size := len(t.Payload)
+	for k, v := range t.Headers {
+		size += len(k) + len(v)
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fmt.Errorf("%w: header %q is not UTF-8", ErrInvalid, k)
+		}
+	}
+	switch {
+	case size > q.cfg.MaxPayload:
+		return fmt.Errorf("%w: payload and headers of %d bytes, over %d", ErrInvalid, size, q.cfg.MaxPayload)
+	case len(t.Headers) > MaxHeaders:
+		return fmt.Errorf("%w: %d headers, over %d", ErrInvalid, len(t.Headers), MaxHeaders)
+	case t.MaxAttempts < 0:
+		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, t.MaxAttempts)
+	case t.Timeout < 0:
+		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, t.Timeout)
+	}
+	return nil
+}
+
+// encodeFailure and decodeFailure are the codec of the fail hash.
+func encodeFailure(failures int, err error) string {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if len(text) > MaxError {
+		text = text[:MaxError]
+	}
+	return strconv.Itoa(failures) + ":" + strings.ToValidUTF8(text, "")
+}
+
+func decodeFailure(stored string) (failures int, text string) {
+	digits, text, _ := strings.Cut(stored, ":")
+	failures, err := strconv.Atoi(digits)
+	if err != nil || failures < 0 {
+		return 0, stored
+	}
+	return failures, text
+}

@@ -1,0 +1,110 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// Settle ends deliveries: each as its Action says, a thousand a round trip. It
+// returns the deliveries whose lease is no longer held; for these nothing has
+// changed. After an error it is not known of the others whether they have been
+// settled, unless the error shows that Redis refused; settling again then
+// reports those that were as lost.
+//
+// A task that was replaced while it ran is due again as its replacement,
+// whatever the action.
+func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
+	args := make([]any, 0, 4*min(len(settlements), MaxBatch))
+	for i := range settlements {
+		if err := checkSettlement(&settlements[i]); err != nil {
+			return nil, fmt.Errorf("queue: settle in %q: %w", q.name, err)
+		}
+	}
+	for part := range slices.Chunk(settlements, MaxBatch) {
+		args = args[:0]
+		for i := range part {
+			s := &part[i]
+			args = append(args, member(s.Delivery), string(s.Action), dueAgain(s), note(s))
+		}
+		got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
+		if err != nil {
+			return lost, fmt.Errorf("queue: settle in %q: %w", q.name, err)
+		}
+		for _, i := range positions(got) {
+			lost = append(lost, part[i].Delivery)
+		}
+	}
+	return lost, nil
+}
+
+// Extend makes the leases of deliveries last for the given time from now, a
+// thousand a round trip. It returns the deliveries whose lease is no longer held.
+// After an error the leases may or may not have been extended; to extend again
+// is harmless.
+func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+	if err := checkLease(lease); err != nil {
+		return nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+	}
+	for part := range slices.Chunk(deliveries, MaxBatch) {
+		args := make([]any, 0, 1+len(part))
+		args = append(args, lease.Microseconds())
+		for _, d := range part {
+			args = append(args, member(d))
+		}
+		got, err := q.run(ctx, extendScript, q.keys.forExtend(), args...)
+		if err != nil {
+			return lost, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+		}
+		for _, i := range positions(got) {
+			lost = append(lost, part[i])
+		}
+	}
+	return lost, nil
+}
+
+func checkSettlement(s *duly.Settlement) error {
+	if s.Delivery == nil {
+		return fmt.Errorf("%w: settlement without a delivery", ErrInvalid)
+	}
+	switch s.Action {
+	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	default:
+		return fmt.Errorf("%w: action %q", ErrInvalid, s.Action)
+	}
+	if s.In < 0 {
+		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
+	}
+	_, err := delay(s.In)
+	return err
+}
+
+// dueAgain is when the task is due again, in µs: a delay, negated, or the due
+// time that a released task keeps.
+func dueAgain(s *duly.Settlement) int64 {
+	if s.Action == duly.Released && s.In == 0 {
+		return s.Delivery.Due.UnixMicro()
+	}
+	return -s.In.Microseconds()
+}
+
+func note(s *duly.Settlement) string {
+	switch s.Action {
+	case duly.Retried, duly.Buried:
+		return encodeFailure(s.Delivery.Attempt, s.Err)
+	}
+	return ""
+}
+
+// positions reads a list of positions counted from 1.
+func positions(got any) []int {
+	list, _ := got.([]any)
+	at := make([]int, 0, len(list))
+	for i := range list {
+		at = append(at, int(reply(list).number(i))-1)
+	}
+	return at
+}

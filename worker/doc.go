@@ -1,0 +1,49 @@
+// Package worker runs delayed tasks: it takes deliveries from one or more
+// sources, such as queues in Redis, runs their handlers in a pool of goroutines,
+// and settles what became of them.
+//
+// There are only a few types. A [Worker] runs until its context ends. A
+// [Source] is where its deliveries come from. A [Backoff] decides when a failed
+// task is tried again.
+//
+//	mux := duly.NewMux()
+//	CancelOrder.Handle(mux, cancelOrder)
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//	defer stop()
+//	err := worker.New(mux, worker.Config{Concurrency: 64}, orders).Run(ctx)
+//
+// # How it works
+//
+//	fetch ──▶ backlog ──▶ pool ──▶ settle
+//	  ▲                    │ one handler a goroutine, with a deadline
+//	  │                    keep: extends leases, cancels what has lost its own
+//	  └ sleeps until the next due time, a hint, or a free slot
+//
+// Each source has a fetcher, a keeper and a settler; the pool, its backlog and
+// its slots are shared. A slot is taken before a task is popped and freed when
+// it is settled, so what a worker holds is bounded. Handlers that are quick are
+// fetched for ahead of time, by as much as they do in 15 ms; what has waited for
+// twice that is given back for others.
+//
+// # Guarantees
+//
+//   - A handler is called for a delivery once, not before its due time, and only
+//     while its lease is held.
+//   - A lease is extended for as long as its handler runs. If that fails, the
+//     handler's context ends before the lease does, by the local monotonic clock,
+//     whatever the network does.
+//   - A task is never given back while its handler runs.
+//   - A panic, or a handler that ends its goroutine, is a failed attempt.
+//   - Redis being away is no error: the worker waits with a growing pause and
+//     says so once, and once more when it is back.
+//   - When the context ends, popping stops, what has not been started is given
+//     back at its own due time, and handlers may finish for DrainTimeout. Then
+//     their contexts end with ErrStopping, which costs no attempt.
+//
+// # Caveats
+//
+// A handler that ignores its context keeps its slot and its lease for as long as
+// it runs. A worker that is killed leaves its tasks to their leases: others run
+// them when these have run out. Run takes no signals and closes no client.
+package worker

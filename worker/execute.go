@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/dulyhq/duly"
+)
+
+// errGoexit is the failure of a handler that ended its goroutine.
+var errGoexit = errors.New("worker: handler called runtime.Goexit")
+
+// A PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if that was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// An executor takes one delivery from start to verdict.
+type executor struct {
+	handler      duly.Handler
+	base         context.Context //nolint:containedctx // what handlers' contexts are made from
+	timeout      time.Duration
+	maxAttempts  int
+	backoff      Backoff
+	unknownDelay time.Duration
+	log          *zap.Logger
+	counters     *counters
+	unknown      rareLog
+}
+
+// execute runs the handler of a flight and hands its verdict to the settler.
+// The deferred part also runs if the handler ends this goroutine.
+func (x *executor) execute(f *flight) {
+	timeout := x.timeout
+	if f.Timeout > 0 {
+		timeout = f.Timeout
+	}
+	ctx, stop, ok := f.start(x.base, timeout)
+	if !ok {
+		f.settler.put(f, duly.Settlement{Action: duly.Released}) // which finds it lost
+		return
+	}
+	x.counters.running.Add(1)
+	verdict := duly.Settlement{Action: duly.Retried, Err: errGoexit, In: time.Second}
+	defer func() {
+		stop()
+		x.counters.running.Add(-1)
+		x.tell(f.Delivery, &verdict)
+		f.settler.put(f, verdict)
+	}()
+	verdict = x.attempt(ctx, f.Delivery)
+}
+
+// attempt calls the handler and judges its answer. A panic, also of a backoff,
+// is a failure.
+func (x *executor) attempt(ctx context.Context, d *duly.Delivery) (verdict duly.Settlement) {
+	returned := false
+	defer func() {
+		if value := recover(); value != nil && !returned {
+			x.counters.panics.Add(1)
+			failure := &PanicError{Value: value, Stack: debug.Stack()}
+			verdict = duly.Settlement{Action: duly.Retried, Err: failure, In: time.Second}
+			if d.Attempt >= x.attempts(d) {
+				verdict.Action = duly.Buried
+			}
+		}
+	}()
+	verdict = x.judge(ctx, d, x.handler.HandleTask(ctx, d))
+	returned = true
+	return verdict
+}
+
+func (x *executor) attempts(d *duly.Delivery) int {
+	if d.MaxAttempts > 0 {
+		return d.MaxAttempts
+	}
+	return x.maxAttempts
+}
+
+// judge turns the answer of a handler into what becomes of its task.
+func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) duly.Settlement {
+	action, in, asked := duly.Outcome(err)
+	verdict := duly.Settlement{Action: action, In: in, Err: err}
+	if action != duly.Retried {
+		return verdict
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case !asked && errors.Is(err, duly.ErrNoHandler):
+		x.counters.unknown.Add(1)
+		return duly.Settlement{Action: duly.Released, In: x.unknownDelay, Err: err}
+	case !asked && errors.Is(cause, duly.ErrStopping):
+		return duly.Settlement{Action: duly.Released, Err: err}
+	case errors.Is(cause, duly.ErrTimeout) && !errors.Is(err, duly.ErrTimeout):
+		verdict.Err = fmt.Errorf("%w: %w", duly.ErrTimeout, err)
+	}
+	if d.Attempt >= x.attempts(d) {
+		verdict.Action, verdict.In = duly.Buried, 0
+	} else if !asked {
+		verdict.In = max(x.backoff(d.Attempt, err, &d.Task), 0)
+	}
+	return verdict
+}
+
+// tell logs what is out of the ordinary.
+func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
+	if verdict.Action == duly.Acked {
+		return
+	}
+	log := x.log.With(zap.String("queue", d.Queue), zap.String("kind", d.Kind), zap.String("id", d.ID), zap.Int("attempt", d.Attempt))
+	var panicked *PanicError
+	switch {
+	case errors.As(verdict.Err, &panicked):
+		log.Error("handler panicked", zap.Error(verdict.Err), zap.ByteString("stack", panicked.Stack))
+	case errors.Is(verdict.Err, duly.ErrNoHandler):
+		if x.unknown.allow(time.Now()) {
+			log.Warn("no handler for this kind, given back for later", zap.Duration("in", verdict.In))
+		}
+		return
+	}
+	switch verdict.Action {
+	case duly.Buried:
+		log.Error("task buried", zap.Error(verdict.Err))
+	case duly.Retried:
+		log.Info("task failed", zap.Error(verdict.Err), zap.Duration("retry_in", verdict.In))
+	case duly.Dropped:
+		log.Info("task dropped", zap.Error(verdict.Err))
+	}
+}
+
+// rareLog allows one line a minute.
+type rareLog struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (r *rareLog) allow(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.last.IsZero() && now.Sub(r.last) < time.Minute {
+		return false
+	}
+	r.last = now
+	return true
+}

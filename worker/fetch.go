@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// pollMost bounds how long a fetcher sleeps: a hint that was lost costs this
+// much at most.
+const pollMost = 5 * time.Second
+
+// callMost bounds one call of a source.
+const callMost = 5 * time.Second
+
+// A fetcher pops what is due from one source, as far as there are slots.
+type fetcher struct {
+	source  Source
+	lease   time.Duration
+	slots   *slots
+	share   *share
+	keeper  *keeper
+	settler *settler
+	backlog *backlog
+	health  *health
+	hints   chan struct{}
+}
+
+// hint wakes the fetcher. It never blocks.
+func (f *fetcher) hint() {
+	select {
+	case f.hints <- struct{}{}:
+	default: // one is waiting
+	}
+}
+
+// run pops until ctx ends. A pop on its way is not abandoned then, for its tasks
+// would wait for their leases to run out; it has until lasting ends.
+func (f *fetcher) run(ctx, lasting context.Context) {
+	var failing pause
+	for {
+		n := f.slots.take(ctx, f.share)
+		if n == 0 {
+			return
+		}
+		got, wait, err := f.pop(lasting, n)
+		f.slots.refund(f.share, n-got)
+		f.health.report(err)
+		switch {
+		case err != nil:
+			f.sleep(ctx, failing.next(), nil)
+			continue
+		case got < n:
+			f.sleep(ctx, min(wait, pollMost), f.hints)
+		}
+		failing.reset()
+	}
+}
+
+// pop takes up to n deliveries on board.
+func (f *fetcher) pop(ctx context.Context, n int) (got int, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, min(callMost, f.lease/2))
+	defer cancel()
+	sent := time.Now()
+	deliveries, wait, err := f.source.Pop(ctx, n, f.lease)
+	if err != nil || len(deliveries) == 0 {
+		return 0, wait, err
+	}
+	f.board(deliveries, sent)
+	return len(deliveries), wait, nil
+}
+
+func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
+	now := time.Now()
+	block := make([]flight, len(deliveries))
+	flights := make([]*flight, len(deliveries))
+	for i, d := range deliveries {
+		flights[i] = &block[i]
+		flights[i].Delivery, flights[i].settler, flights[i].fetched = d, f.settler, now
+		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)
+	}
+	f.keeper.add(flights)
+	f.backlog.put(flights)
+}
+
+// sleep waits for d, a value of early, or the end of ctx.
+func (f *fetcher) sleep(ctx context.Context, d time.Duration, early <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-early:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// A keeper extends the leases of one source's flights, and loses those whose
+// lease has ended.
+type keeper struct {
+	source Source
+	lease  time.Duration
+	health *health
+
+	mu   sync.Mutex
+	held map[*flight]struct{} // guarded by mu
+	wake chan struct{}        // something is held again
+}
+
+func newKeeper(source Source, lease time.Duration, h *health) *keeper {
+	return &keeper{source: source, lease: lease, health: h, held: make(map[*flight]struct{}), wake: make(chan struct{}, 1)}
+}
+
+func (k *keeper) add(flights []*flight) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.held) == 0 {
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+	for _, f := range flights {
+		k.held[f] = struct{}{}
+	}
+}
+
+func (k *keeper) remove(flights []*flight) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, f := range flights {
+		delete(k.held, f)
+	}
+}
+
+// run keeps leases until ctx ends. An extension runs beside the loop, so that
+// one that hangs does not keep a lease from ending in time.
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	extended := make(chan struct{}, 1)
+	extending := false
+	for {
+		due, next := k.look(time.Now(), extending)
+		if len(due) > 0 {
+			extending = true
+			go func() {
+				k.extend(ctx, due)
+				extended <- struct{}{}
+			}()
+		}
+		var tick <-chan time.Time
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+			tick = timer.C
+		}
+		select {
+		case <-tick:
+		case <-k.wake:
+		case <-extended:
+			extending = false
+		case <-ctx.Done():
+			if extending {
+				<-extended
+			}
+			return
+		}
+	}
+}
+
+// look loses what has ended, collects what is to be extended, and says when to
+// look again; zero if nothing is held.
+func (k *keeper) look(now time.Time, extending bool) (due []*flight, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for f := range k.held {
+		f.mu.Lock()
+		until, renewal := f.until, f.renewal
+		f.mu.Unlock()
+		at := until
+		switch {
+		case !now.Before(until):
+			delete(k.held, f)
+			f.lose()
+			continue
+		case extending:
+		case !now.Before(renewal):
+			due = append(due, f)
+		case renewal.Before(until):
+			at = renewal
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return due, next
+}
+
+// extend extends leases. What fails is tried again after a tenth of the lease,
+// a second at most.
+func (k *keeper) extend(ctx context.Context, flights []*flight) {
+	ctx, cancel := context.WithTimeout(ctx, min(callMost, k.lease/3))
+	defer cancel()
+	byDelivery := make(map[*duly.Delivery]*flight, len(flights))
+	deliveries := make([]*duly.Delivery, len(flights))
+	for i, f := range flights {
+		deliveries[i], byDelivery[f.Delivery] = f.Delivery, f
+	}
+	sent := time.Now()
+	lost, err := k.source.Extend(ctx, deliveries, k.lease)
+	if ctx.Err() == nil || err == nil {
+		k.health.report(err)
+	}
+	for _, d := range lost {
+		f := byDelivery[d]
+		delete(byDelivery, d)
+		f.lose()
+		k.remove([]*flight{f})
+	}
+	for _, f := range byDelivery {
+		f.mu.Lock()
+		if err != nil {
+			f.renewal = time.Now().Add(min(k.lease/10, time.Second))
+		} else {
+			f.until, f.renewal = leaseEnd(sent, k.lease), sent.Add(k.lease/3)
+		}
+		f.mu.Unlock()
+	}
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// A settler records what became of one source's flights. What comes while a
+// call is on its way goes together with the next.
+type settler struct {
+	source   Source
+	keeper   *keeper
+	slots    *slots
+	health   *health
+	counters *counters
+
+	mu      sync.Mutex // guards what follows
+	pending []landing
+	closed  bool
+	wake    chan struct{} // something is pending, or it is closed
+}
+
+// A landing is a flight that has ended, and how.
+type landing struct {
+	flight     *flight
+	settlement duly.Settlement
+}
+
+// put takes a flight that has ended.
+func (s *settler) put(f *flight, settlement duly.Settlement) {
+	settlement.Delivery = f.Delivery
+	s.mu.Lock()
+	s.pending = append(s.pending, landing{f, settlement})
+	s.mu.Unlock()
+	s.signal()
+}
+
+// close lets run return once nothing is pending.
+func (s *settler) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *settler) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// run settles until it is closed and has nothing left, or until ctx ends.
+func (s *settler) run(ctx context.Context) {
+	var failing pause
+	for ctx.Err() == nil {
+		batch, closed := s.next()
+		switch {
+		case len(batch) > 0:
+			if s.settle(ctx, batch) {
+				failing.reset()
+				continue
+			}
+			timer := time.NewTimer(failing.next())
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+		case closed:
+			return
+		default:
+			select {
+			case <-s.wake:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// next takes what is pending, up to a batch, and lets go of what has been lost
+// meanwhile.
+func (s *settler) next() (batch []landing, closed bool) {
+	s.mu.Lock()
+	n := min(len(s.pending), batchMost)
+	taken := s.pending[:n:n]
+	s.pending = s.pending[n:]
+	if len(s.pending) == 0 {
+		s.pending = nil
+	}
+	closed = s.closed
+	s.mu.Unlock()
+
+	var gone []*flight
+	batch = make([]landing, 0, n)
+	for _, l := range taken {
+		if l.flight.held() {
+			batch = append(batch, l)
+		} else {
+			gone = append(gone, l.flight)
+		}
+	}
+	s.finish(gone)
+	s.counters.lost.Add(int64(len(gone)))
+	return batch, closed
+}
+
+// settle reports whether the batch is done with; else it is pending again.
+func (s *settler) settle(ctx context.Context, batch []landing) bool {
+	call, cancel := context.WithTimeout(ctx, callMost)
+	defer cancel()
+	settlements := make([]duly.Settlement, len(batch))
+	for i, l := range batch {
+		settlements[i] = l.settlement
+	}
+	lost, err := s.source.Settle(call, settlements)
+	if ctx.Err() == nil {
+		s.health.report(err)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.pending = append(batch, s.pending...)
+		s.mu.Unlock()
+		return false
+	}
+	s.count(settlements, lost)
+	flights := make([]*flight, len(batch))
+	for i, l := range batch {
+		flights[i] = l.flight
+	}
+	s.finish(flights)
+	return true
+}
+
+func (s *settler) finish(flights []*flight) {
+	if len(flights) == 0 {
+		return
+	}
+	ran := 0
+	for _, f := range flights {
+		if f.started() {
+			ran++
+		}
+	}
+	s.keeper.remove(flights)
+	s.slots.free(len(flights), ran)
+}
+
+func (s *settler) count(settlements []duly.Settlement, lost []*duly.Delivery) {
+	gone := make(map[*duly.Delivery]bool, len(lost))
+	for _, d := range lost {
+		gone[d] = true
+	}
+	s.counters.lost.Add(int64(len(lost)))
+	for i := range settlements {
+		if gone[settlements[i].Delivery] {
+			continue
+		}
+		switch settlements[i].Action {
+		case duly.Acked:
+			s.counters.acked.Add(1)
+		case duly.Dropped:
+			s.counters.dropped.Add(1)
+		case duly.Retried:
+			s.counters.retried.Add(1)
+		case duly.Released:
+			s.counters.released.Add(1)
+		case duly.Buried:
+			s.counters.buried.Add(1)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/dulyhq/duly"
+)
+
+// A Source is where a worker takes deliveries from and records what became of
+// them. A *queue.Queue is one; package workertest has another, in memory, and
+// the tests that a Source must pass. Its methods are called concurrently.
+type Source interface {
+	// Name tells sources apart: in weights, deliveries and logs.
+	Name() string
+
+	// Pop leases up to n tasks that are due, the earliest first, and reports how
+	// long it will be until there may be more. After an error the next Pop
+	// brings what this one may have leased.
+	Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)
+
+	// Extend makes leases last for the given time from now, and returns those
+	// that are no longer held. Repeating it is harmless.
+	Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error)
+
+	// Settle ends deliveries, and returns those whose lease is no longer held:
+	// for them it changes nothing. After an error it may be called again; what
+	// had been settled is then reported as lost.
+	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
+
+	// Watch calls hint whenever a Pop may bring something sooner than the last
+	// one said, until ctx ends. Hints may be lost.
+	Watch(ctx context.Context, hint func())
+}

@@ -1,0 +1,37 @@
+package worker
+
+import "sync/atomic"
+
+// Stats counts what a worker has done since it was made.
+type Stats struct {
+	// Running counts the handlers that run now.
+	Running int
+
+	// Acked, Dropped, Retried, Released and Buried count settled deliveries.
+	Acked, Dropped, Retried, Released, Buried int64
+
+	// Lost counts the deliveries whose lease was lost before they were settled:
+	// they run again.
+	Lost int64
+
+	// Panics and Unknown count the attempts that panicked, and the deliveries of
+	// a kind without a handler.
+	Panics, Unknown int64
+
+	// Stuck counts the handlers that still ran when Run gave up on them.
+	Stuck int64
+}
+
+type counters struct {
+	running, acked, dropped, retried, released, buried, lost, panics, unknown, stuck atomic.Int64
+}
+
+// Stats counts what the worker has done. It may be called at any time.
+func (w *Worker) Stats() Stats {
+	c := &w.counters
+	return Stats{
+		Running: int(c.running.Load()), Acked: c.acked.Load(), Dropped: c.dropped.Load(), Retried: c.retried.Load(),
+		Released: c.released.Load(), Buried: c.buried.Load(), Lost: c.lost.Load(),
+		Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
+	}
+}

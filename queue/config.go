@@ -26,7 +26,7 @@ const (
 	MaxLease = 24 * time.Hour
 )
 
-// ErrInvalid: an argument is out of its bounds. Nothing was sent.
+// ErrInvalid means that an argument is out of its bounds. Nothing was sent.
 var ErrInvalid = errors.New("invalid argument")
 
 // Config holds a queue's settings; the zero value is ready to use. Processes

@@ -14,7 +14,7 @@ import (
 	"github.com/dulyhq/duly/lock"
 )
 
-// ErrCorrupt: the stored bytes of a task do not decode. They are kept.
+// ErrCorrupt means that the stored bytes of a task do not decode. They are kept.
 var ErrCorrupt = errors.New("corrupt record")
 
 // recordVersion is the first byte of a record.

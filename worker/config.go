@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrInvalid: a setting or an argument is out of its bounds.
+// ErrInvalid means that a setting or an argument is out of its bounds.
 var ErrInvalid = errors.New("invalid argument")
 
 // Config holds a worker's settings; the zero value is ready to use.

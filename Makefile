@@ -1,0 +1,49 @@
+# Every command that a change needs. `make help` lists them.
+
+MODULES := . examples/flashsale
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZ    := 20s
+
+# The race detector needs a C compiler, without which Go turns cgo off.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+.PHONY: demo
+demo: ## Run the flash sale; ARGS="-h" lists its flags
+	cd examples/flashsale && go run . $(ARGS)
+
+.PHONY: test
+test: ## Run every test; those that need redis-server use it if it is on the PATH
+	go test $(RACE) ./...
+	cd examples/flashsale && go test ./...
+
+.PHONY: lint
+lint: ## Check formatting, vet and the chosen linters in every module
+	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && go vet ./... && go run $(LINT) run ./...) || exit 1; done
+
+.PHONY: race
+race: ## Run every test with the race detector, the flash sale's too
+	@for m in $(MODULES); do (cd $$m && go test -race ./...) || exit 1; done
+
+.PHONY: cover
+cover: ## Show the coverage of the library by its tests, package by package
+	go test -coverpkg=./... -coverprofile=cover.out ./...
+	@go tool cover -func=cover.out | tail -1
+
+.PHONY: bench
+bench: ## Run the Go benchmarks; they start their own redis-server
+	go test -run '^$$' -bench . -benchmem ./queue ./worker
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZ=20s
+	@for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' queue/*_test.go | cut -c6-); do \
+		go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) ./queue || exit 1; done
+
+.PHONY: fmt
+fmt: ## Format every module
+	@for m in $(MODULES); do (cd $$m && go run $(LINT) fmt ./...) || exit 1; done

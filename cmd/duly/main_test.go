@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dulyhq/duly/lock/redistest"
+	"github.com/dulyhq/duly/queue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invoke runs the tool against a Redis and returns what it printed.
+func invoke(t *testing.T, addr, stdin string, args ...string) (status int, out, errs string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stdout, stderr strings.Builder
+	env := func(string) string { return "redis://:sesame@" + addr }
+	status = run(ctx, args, env, strings.NewReader(stdin), &stdout, &stderr)
+	if strings.Contains(stdout.String()+stderr.String(), "sesame") {
+		t.Errorf("duly %v prints the password", args)
+	}
+	return status, stdout.String(), stderr.String()
+}
+
+// object runs the tool with -json and reads the one object that it answers.
+func object(t *testing.T, addr string, args ...string) map[string]any {
+	t.Helper()
+	status, out, errs := invoke(t, addr, "", append([]string{"-json"}, args...)...)
+	if status != 0 {
+		t.Fatalf("duly %v: status %d: %s", args, status, errs)
+	}
+	var o map[string]any
+	if err := json.Unmarshal([]byte(out), &o); err != nil {
+		t.Fatalf("duly %v printed %q: %v", args, out, err)
+	}
+	return o
+}
+
+func TestCommandsOnARealRedis(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, "--requirepass", "sesame").Addr
+	commandsWork(t, addr)
+}
+
+func TestCommandsOnMiniredis(t *testing.T) {
+	t.Parallel()
+	m, _ := redistest.Mini(t)
+	m.RequireAuth("sesame")
+	commandsWork(t, m.Addr())
+}
+
+func commandsWork(t *testing.T, addr string) {
+	t.Helper()
+	if o := object(t, addr, "enqueue", "orders", "order.cancel", "-id", "a", "-in", "1h", "-payload", "p"); o["outcome"] != "added" {
+		t.Errorf("enqueue: %v", o)
+	}
+	if status, _, errs := invoke(t, addr, "from stdin", "enqueue", "orders", "k", "-id", "b", "-payload", "-"); status != 0 {
+		t.Errorf("enqueue from stdin: %s", errs)
+	}
+	if o := object(t, addr, "get", "orders", "b", "-payload"); o["payload"] != "ZnJvbSBzdGRpbg==" {
+		t.Errorf("get b: %v", o)
+	}
+	if o := object(t, addr, "get", "orders", "a"); o["state"] != "due" || o["payload"] != nil {
+		t.Errorf("get a: %v", o)
+	}
+	if o := object(t, addr, "reschedule", "orders", "a", "-at", "2200-01-01T00:00:00Z"); o["rescheduled"] != true {
+		t.Errorf("reschedule: %v", o)
+	}
+	if o := object(t, addr, "stats", "orders"); o["due"] != 2.0 || o["ready"] != 1.0 {
+		t.Errorf("stats: %v", o)
+	}
+	if status, out, _ := invoke(t, addr, "", "list", "orders"); status != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(out, "2200-01-01T00:00:00.000000Z") {
+		t.Errorf("list: %s", out)
+	}
+	if o := object(t, addr, "cancel", "orders", "a"); o["cancelled"] != true {
+		t.Errorf("cancel: %v", o)
+	}
+	if status, _, errs := invoke(t, addr, "", "get", "orders", "a"); status != 1 || !strings.Contains(errs, `no task "a"`) {
+		t.Errorf("get of a missing task: %d %s", status, errs)
+	}
+	if status, _, _ := invoke(t, addr, "", "pause", "orders"); status != 0 || object(t, addr, "stats", "orders")["paused"] != true {
+		t.Error("pause does not pause")
+	}
+	if status, _, _ := invoke(t, addr, "", "resume", "orders"); status != 0 || object(t, addr, "stats", "orders")["paused"] != false {
+		t.Error("resume does not resume")
+	}
+}
+
+func TestReviveAllAndPurge(t *testing.T) {
+	t.Parallel()
+	m, rdb := redistest.Mini(t)
+	q, err := queue.New(rdb, "orders", queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := m.Addr()
+	// A member without a record is buried by the next pop.
+	kill := func() {
+		for i := range 1500 {
+			if _, err := m.ZAdd("duly:{orders}:due", 1, fmt.Sprintf("t%d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if _, _, err := q.Pop(t.Context(), 1000, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kill()
+	if o := object(t, addr, "stats", "orders"); o["dead"] != 1500.0 {
+		t.Fatalf("stats: %v", o)
+	}
+	if o := object(t, addr, "revive", "orders", "-all"); o["revived"] != 1500.0 {
+		t.Errorf("revive -all: %v", o)
+	}
+	kill()
+	if status, _, errs := invoke(t, addr, "", "purge", "orders"); status != 2 || !strings.Contains(errs, "-yes") {
+		t.Errorf("purge without -yes: %d %s", status, errs)
+	}
+	if o := object(t, addr, "purge", "orders", "-yes"); o["purged"] != 1500.0 {
+		t.Errorf("purge: %v", o)
+	}
+}
+
+func TestBadCommandLinesHaveStatus2(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{},
+		{"nope"},
+		{"-nope"},
+		{"stats"},
+		{"stats", "a", "b"},
+		{"stats", "{a}"},
+		{"stats", ""},
+		{"list", "q", "-limit", "0"},
+		{"list", "q", "-limit", "-1"},
+		{"list", "q", "-offset", "-1"},
+		{"list", "q", "-limit", "x"},
+		{"list", "q", "-state", "done"},
+		{"get", "q"},
+		{"get", "q", "\x00"},
+		{"enqueue", "q"},
+		{"enqueue", "q", "k", "-in", "1h", "-at", "2030-01-01T00:00:00Z"},
+		{"enqueue", "q", "k", "-at", "tomorrow"},
+		{"enqueue", "q", "k", "-in", "5"},
+		{"enqueue", "q", "k", "-on-conflict", "fight"},
+		{"enqueue", "q", "k", "-at", "9999-01-01T00:00:00Z"},
+		{"reschedule", "q"},
+		{"cancel", "q"},
+		{"revive", "q"},
+		{"revive", "q", "a", "-all"},
+		{"purge", "q"},
+		{"purge", "q", "-yes", "-age", "-1h"},
+		{"doctor", "q"},
+		{"-redis", "http://:sesame@nowhere", "stats", "q"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			// Nothing listens there: a call that is sent has status 1.
+			status, out, errs := invoke(t, "127.0.0.1:1", "", args...)
+			if status != 2 || out != "" || errs == "" {
+				t.Errorf("status %d, printed %q and %q", status, out, errs)
+			}
+		})
+	}
+}
+
+func TestHelpHasStatus0(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-h"}, {"stats", "-h"}, {"enqueue", "-h"}} {
+		if status, out, errs := invoke(t, "127.0.0.1:1", "", args...); status != 0 || out == "" || errs != "" {
+			t.Errorf("duly %v: status %d, printed %q and %q", args, status, out, errs)
+		}
+	}
+}
+
+func TestRedisDownHasStatus1(t *testing.T) {
+	t.Parallel()
+	if status, _, errs := invoke(t, "127.0.0.1:1", "", "stats", "q"); status != 1 || errs == "" {
+		t.Errorf("status %d, printed %q", status, errs)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	status, out, _ := invoke(t, redistest.Start(t, "--requirepass", "sesame", "--maxmemory-policy", "allkeys-lru").Addr, "", "doctor")
+	if status != 1 || !strings.Contains(out, "allkeys-lru") || !strings.Contains(out, "appendonly") {
+		t.Errorf("an unfit Redis: status %d, %s", status, out)
+	}
+	status, out, _ = invoke(t, redistest.Start(t, "--requirepass", "sesame", "--appendonly", "yes").Addr, "", "doctor")
+	if status != 0 {
+		t.Errorf("a fit Redis: status %d, %s", status, out)
+	}
+}
+
+func TestWhatComesFromOutsideIsQuoted(t *testing.T) {
+	t.Parallel()
+	m, rdb := redistest.Mini(t)
+	if err := rdb.HSet(t.Context(), "duly:{orders}:task", "\x1b[31mred", "\x1b[2Jgone").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.ZAdd("duly:{orders}:due", 1, "\x1b[31mred"); err != nil {
+		t.Fatal(err)
+	}
+	status, out, _ := invoke(t, m.Addr(), "", "list", "orders", "-payload")
+	if status != 0 || strings.Contains(out, "\x1b") {
+		t.Errorf("status %d, printed %q", status, out)
+	}
+}

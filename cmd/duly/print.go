@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dulyhq/duly/queue"
+)
+
+// payloadCut bounds the payload that is shown as text.
+const payloadCut = 4 << 10
+
+// A printer answers as text for people, or as one JSON object a line.
+type printer struct {
+	w    io.Writer
+	json bool
+}
+
+func (p printer) line(s string) error {
+	if p.json {
+		return p.object(map[string]any{"message": s})
+	}
+	_, err := fmt.Fprintln(p.w, s)
+	return err
+}
+
+func (p printer) object(v any) error { return json.NewEncoder(p.w).Encode(v) }
+
+func (p printer) count(n int, done string) error {
+	if p.json {
+		return p.object(map[string]any{done: n})
+	}
+	_, err := fmt.Fprintf(p.w, "%d %s\n", n, done)
+	return err
+}
+
+// found tells what was done to a task: something if it was due, else nothing.
+func (p printer) found(id string, state queue.State, done string) error {
+	if p.json {
+		return p.object(map[string]any{"id": id, "found": state, done: state == queue.Due})
+	}
+	if state != queue.Due {
+		done = "left alone"
+	}
+	_, err := fmt.Fprintf(p.w, "%q was %s: %s\n", id, state, done)
+	return err
+}
+
+func (p printer) receipt(r queue.Receipt) error {
+	if p.json {
+		return p.object(map[string]any{"id": r.ID, "outcome": r.Outcome, "state": r.State, "due": stamp(r.Due)})
+	}
+	_, err := fmt.Fprintf(p.w, "%q %s (was %s), due %s\n", r.ID, r.Outcome, r.State, stamp(r.Due))
+	return err
+}
+
+func (p printer) stats(name string, s queue.Stats) error {
+	if p.json {
+		return p.object(map[string]any{
+			"queue": name, "due": s.Due, "ready": s.Ready, "leased": s.Leased, "dead": s.Dead,
+			"lateness_ms": float64(s.Lateness.Microseconds()) / 1000, "paused": s.Paused, "locked": s.Locked,
+			"counters": s.Counters,
+		})
+	}
+	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	row := func(name string, value any) { _, _ = fmt.Fprintf(w, "%s\t%v\n", name, value) } // Flush tells
+	row("due", fmt.Sprintf("%d, %d of them ready", s.Due, s.Ready))
+	row("leased", s.Leased)
+	row("dead", s.Dead)
+	row("late", s.Lateness)
+	row("paused", s.Paused)
+	row("locked", s.Locked)
+	names := make([]string, 0, len(s.Counters))
+	for name := range s.Counters {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		row("  "+name, s.Counters[name])
+	}
+	return w.Flush()
+}
+
+// tasks prints a table. What comes from outside is quoted, so that it cannot
+// play tricks on a terminal.
+func (p printer) tasks(infos []queue.Info, payload bool) error {
+	if p.json {
+		for i := range infos {
+			if err := p.object(taskObject(&infos[i], payload)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "STATE\tAT\tID\tKIND\tFAILURES\tCRASHES\tLAST ERROR") // Flush tells
+	for i := range infos {
+		t := &infos[i]
+		trouble := t.LastError
+		if t.Corrupt != nil {
+			trouble = t.Corrupt.Error()
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%q\t%q\t%d\t%d\t%q\n", t.State, stamp(t.At), t.ID, t.Kind, t.Failures, t.Crashes, trouble)
+		if payload {
+			_, _ = fmt.Fprintf(w, "\t%q\n", cut(content(t)))
+		}
+	}
+	return w.Flush()
+}
+
+func taskObject(t *queue.Info, payload bool) map[string]any {
+	o := map[string]any{
+		"state": t.State, "at": stamp(t.At), "id": t.ID, "kind": t.Kind, "lock_key": t.LockKey,
+		"failures": t.Failures, "crashes": t.Crashes, "last_error": t.LastError,
+	}
+	if t.Corrupt != nil {
+		o["corrupt"] = t.Corrupt.Error()
+	}
+	if !t.Replacement.IsZero() {
+		o["replacement"] = stamp(t.Replacement)
+	}
+	if payload {
+		o["payload"] = content(t)
+	}
+	return o
+}
+
+// content is a task's payload, or the whole record if that does not decode.
+func content(t *queue.Info) []byte {
+	if t.Corrupt != nil {
+		return t.Raw
+	}
+	return t.Payload
+}
+
+func cut(b []byte) string {
+	if len(b) > payloadCut {
+		return strings.ToValidUTF8(string(b[:payloadCut]), "") + "…"
+	}
+	return string(b)
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000000Z")
+}

@@ -42,7 +42,7 @@ var importLaw = map[string]struct {
 		"it runs what any Source delivers, so it knows neither Redis nor the queue",
 	},
 	"cmd/duly": {
-		[]string{module, module + "/queue", "github.com/redis/go-redis/v9"},
+		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
 		"it is an operator's hand on a queue",
 	},
 	"worker/workertest": {

@@ -1,0 +1,22 @@
+package workertest
+
+import "testing"
+
+// RunDueMost is RunDue with a bound of its own.
+var RunDueMost = runDue
+
+// A Case is one test of the kit, to be run where subtests cannot be: in a bubble,
+// or against a source that must fail it.
+type Case struct {
+	Name string
+	Run  func(testing.TB, Harness)
+}
+
+// Cases are the tests of the kit.
+func Cases() []Case {
+	var all []Case
+	for _, c := range cases() {
+		all = append(all, Case{c.name, c.run})
+	}
+	return all
+}

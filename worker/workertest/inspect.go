@@ -1,0 +1,121 @@
+package workertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/worker"
+)
+
+// A State is where a task stands in its source.
+type State string
+
+// The states. A task that waits for its lock key is due as well.
+const (
+	Missing State = "missing" // never there, or done
+	Due     State = "due"     // waits for its due time, or for a worker
+	Leased  State = "leased"  // handed out
+	Dead    State = "dead"    // in the dead letter
+)
+
+// An Info shows a task as it stands in a source.
+type Info struct {
+	duly.Task
+
+	// State is Due, Leased or Dead; Missing if there is no such task.
+	State State
+
+	// At is when a due task may run, a leased one's lease ends, or a dead one
+	// died.
+	At time.Time
+
+	// Failures counts the attempts that failed, LastError is the last one's
+	// error, and Crashes the leases in a row that ran out.
+	Failures  int
+	LastError string
+	Crashes   int
+
+	// Replacement is when the task is due that will take this leased one's
+	// place; zero if there is none.
+	Replacement time.Time
+}
+
+func (e *entry) info() Info {
+	info := Info{
+		Task: copyOf(e.task), State: e.state, At: e.at,
+		Failures: e.failures, LastError: e.lastError, Crashes: e.crashes,
+	}
+	if e.next != nil {
+		info.Replacement = e.next.due
+	}
+	return info
+}
+
+// Stats counts the tasks of a source.
+type Stats struct {
+	// Now is the source's clock.
+	Now time.Time
+
+	// Due counts the tasks that wait, Ready those of them whose time has come.
+	Due, Ready int
+
+	// Leased and Dead count the tasks handed out and in the dead letter.
+	Leased, Dead int
+}
+
+// Get shows the task of an ID. That there is none is an Info with the state
+// Missing, not an error.
+func (s *Source) Get(ctx context.Context, id string) (Info, error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return Info{}, s.wrap("get from", err)
+	}
+	defer end()
+	if e := s.tasks[id]; e != nil {
+		return e.info(), nil
+	}
+	return Info{Task: duly.Task{ID: id}, State: Missing}, nil
+}
+
+// Peek shows the first n tasks that are due or will be, the next to be popped
+// first, without taking them. n is 1 to 1,000.
+func (s *Source) Peek(ctx context.Context, n int) ([]Info, error) {
+	return s.List(ctx, Due, 0, n)
+}
+
+// List shows tasks of a state by their At, the earliest first: limit of them, 1
+// to 1,000, after leaving out offset.
+func (s *Source) List(ctx context.Context, state State, offset, limit int) ([]Info, error) {
+	if state != Due && state != Leased && state != Dead || offset < 0 || limit < 1 || limit > maxBatch {
+		return nil, s.wrap("list", fmt.Errorf("%w: %d of state %q after %d", worker.ErrInvalid, limit, state, offset))
+	}
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, s.wrap("list", err)
+	}
+	defer end()
+	all := *s.states[state]
+	page := all[min(offset, len(all)):min(offset+limit, len(all))]
+	infos := make([]Info, len(page))
+	for i, e := range page {
+		infos[i] = e.info()
+	}
+	return infos, nil
+}
+
+// Stats counts the source's tasks.
+func (s *Source) Stats(ctx context.Context) (Stats, error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return Stats{}, s.wrap("stats of", err)
+	}
+	defer end()
+	due := *s.states[Due]
+	stats := Stats{Now: s.now(), Due: len(due), Leased: len(*s.states[Leased]), Dead: len(*s.states[Dead])}
+	for stats.Ready < len(due) && !due[stats.Ready].at.After(stats.Now) {
+		stats.Ready++
+	}
+	return stats, nil
+}

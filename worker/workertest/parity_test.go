@@ -1,0 +1,203 @@
+package workertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock/redistest"
+	"github.com/dulyhq/duly/queue"
+	"github.com/dulyhq/duly/worker/workertest"
+)
+
+// TestSourceAnswersAsQueueDoes makes random calls of a source and of a queue that
+// share the clock of a bubble, and compares every answer.
+func TestSourceAnswersAsQueueDoes(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				dial, stop := redistest.Virtual(t, 0)
+				defer stop()
+				client := dial()
+				defer func() { must(t, client.Close()) }()
+				q, err := queue.New(client, "orders", queue.Config{})
+				must(t, err)
+				p := &pair{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), src: workertest.NewSource("orders"), queue: q}
+				for range 200 {
+					p.step()
+				}
+			})
+		})
+	}
+}
+
+// A pair is a source and a queue that should answer alike.
+type pair struct {
+	*testing.T
+	rnd   *rand.Rand
+	src   *workertest.Source
+	queue *queue.Queue
+	held  [][2]*duly.Delivery // deliveries of both, also ended ones
+	calls int
+}
+
+// same compares what both answered to a call.
+func (p *pair) same(call string, fromSource, fromQueue any, errs ...error) {
+	p.Helper()
+	p.calls++
+	if err := errors.Join(errs...); err != nil {
+		p.Fatalf("call %d, %s: %v", p.calls, call, err)
+	}
+	if !reflect.DeepEqual(fromSource, fromQueue) {
+		p.Fatalf("call %d, %s: the source answers\n%+v, the queue\n%+v", p.calls, call, fromSource, fromQueue)
+	}
+}
+
+func (p *pair) step() {
+	ctx := p.Context()
+	id := string(rune('a' + p.rnd.IntN(8)))
+	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
+	switch p.rnd.IntN(12) {
+	case 0, 1, 2:
+		p.enqueue(ctx, id, in)
+	case 3, 4:
+		p.pop(ctx)
+	case 5, 6:
+		p.settle(ctx, max(in, 0))
+	case 7:
+		p.extend(ctx)
+	case 8:
+		a, errA := p.src.Cancel(ctx, id)
+		b, errB := p.queue.Cancel(ctx, id)
+		p.same("Cancel "+id, string(a), string(b), errA, errB)
+	case 9:
+		a, errA := p.src.Reschedule(ctx, id, workertest.In(in))
+		b, errB := p.queue.Reschedule(ctx, id, queue.In(in))
+		p.same("Reschedule "+id, string(a), string(b), errA, errB)
+	case 10:
+		a, errA := p.src.Revive(ctx, id, "none")
+		b, errB := p.queue.Revive(ctx, id, "none")
+		p.same("Revive "+id, a, b, errA, errB)
+	case 11:
+		time.Sleep(time.Duration(p.rnd.IntN(10_000)) * time.Millisecond)
+	}
+	p.look(ctx, id)
+}
+
+func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
+	task := duly.Task{ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id)}
+	mode := []string{"keep", "replace", "earliest"}[p.rnd.IntN(3)]
+	ours, theirs := workertest.In(in), queue.In(in)
+	if p.rnd.IntN(2) == 0 {
+		at := time.Now().Add(in)
+		ours, theirs = workertest.At(at), queue.At(at)
+	}
+	a, errA := p.src.Enqueue(ctx, task, ours, workertest.OnConflict(workertest.Conflict(mode)))
+	b, errB := p.queue.Enqueue(ctx, task, theirs, queue.OnConflict(queue.Conflict(mode)))
+	p.same("Enqueue "+id+" "+mode, a,
+		workertest.Receipt{ID: b.ID, Outcome: workertest.Outcome(b.Outcome), State: workertest.State(b.State), Due: b.Due}, errA, errB)
+}
+
+func (p *pair) pop(ctx context.Context) {
+	n, lease := 1+p.rnd.IntN(3), time.Duration(1+p.rnd.IntN(20))*time.Second
+	a, waitA, errA := p.src.Pop(ctx, n, lease)
+	b, waitB, errB := p.queue.Pop(ctx, n, lease)
+	p.same("Pop", values(a), values(b), errA, errB)
+	p.same("Pop's wait", waitA, waitB)
+	for i := range a {
+		p.held = append(p.held, [2]*duly.Delivery{a[i], b[i]})
+	}
+}
+
+// some is a batch of deliveries, some of them stale, none of them twice.
+func (p *pair) some() (batch [][2]*duly.Delivery) {
+	for _, i := range p.rnd.Perm(len(p.held))[:min(len(p.held), 3)] {
+		batch = append(batch, p.held[i])
+	}
+	if len(p.held) > 8 {
+		p.held = p.held[1:]
+	}
+	return batch
+}
+
+func (p *pair) settle(ctx context.Context, in time.Duration) {
+	var ours, theirs []duly.Settlement
+	for _, d := range p.some() {
+		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, Err: errors.New("boom")}
+		ours = append(ours, how)
+		how.Delivery = d[1]
+		theirs = append(theirs, how)
+	}
+	a, errA := p.src.Settle(ctx, ours)
+	b, errB := p.queue.Settle(ctx, theirs)
+	p.same("Settle", values(a), values(b), errA, errB)
+}
+
+var actions = []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried}
+
+func (p *pair) extend(ctx context.Context) {
+	var ours, theirs []*duly.Delivery
+	for _, d := range p.some() {
+		ours, theirs = append(ours, d[0]), append(theirs, d[1])
+	}
+	a, errA := p.src.Extend(ctx, ours, 5*time.Second)
+	b, errB := p.queue.Extend(ctx, theirs, 5*time.Second)
+	p.same("Extend", values(a), values(b), errA, errB)
+}
+
+// look compares what both show of themselves.
+func (p *pair) look(ctx context.Context, id string) {
+	a, errA := p.src.Get(ctx, id)
+	b, errB := p.queue.Get(ctx, id)
+	if a.State == workertest.Leased {
+		a.At = time.Time{} // which a queue does not tell
+	}
+	p.same("Get "+id, a, infoOf(b), errA, errB)
+	p.list(ctx, []workertest.State{workertest.Due, workertest.Leased, workertest.Dead}[p.rnd.IntN(3)])
+	stats, errA := p.src.Stats(ctx)
+	s, errB := p.queue.Stats(ctx)
+	p.same("Stats", stats, workertest.Stats{Now: s.Now, Due: s.Due, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead}, errA, errB)
+}
+
+func (p *pair) list(ctx context.Context, state workertest.State) {
+	a, errA := p.src.List(ctx, state, 0, 10)
+	listed, errB := p.queue.List(ctx, queue.State(state), 0, 10)
+	b := make([]workertest.Info, len(listed))
+	for i := range listed {
+		b[i] = infoOf(listed[i])
+	}
+	for i := range a {
+		a[i].Replacement = time.Time{} // which a queue's list does not tell
+	}
+	if state == workertest.Leased { // leases that end together are in no order that matters
+		byID := func(a, b workertest.Info) int { return strings.Compare(a.ID, b.ID) }
+		slices.SortFunc(a, byID)
+		slices.SortFunc(b, byID)
+	}
+	p.same("List "+string(state), a, b, errA, errB)
+}
+
+func infoOf(i queue.Info) workertest.Info {
+	return workertest.Info{
+		Task: i.Task, State: workertest.State(i.State), At: i.At, Failures: i.Failures, LastError: i.LastError,
+		Crashes: i.Crashes, Replacement: i.Replacement,
+	}
+}
+
+func values(ds []*duly.Delivery) []duly.Delivery {
+	all := make([]duly.Delivery, len(ds))
+	for i, d := range ds {
+		all[i] = *d
+	}
+	return all
+}

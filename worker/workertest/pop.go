@@ -1,0 +1,139 @@
+package workertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/worker"
+)
+
+// Bounds that a queue has too.
+const (
+	maxBatch   = 1_000
+	maxWait    = 24 * time.Hour // reported if nothing is known to come
+	minLease   = 10 * time.Millisecond
+	maxLease   = 24 * time.Hour
+	maxCrashes = 3
+	apart      = 100 * time.Millisecond // between the last chances of tasks that crashed together
+)
+
+// Pop leases up to n tasks that are due, the earliest first, for the given time,
+// and reports how long it will be until there may be more: zero if there may be
+// now, at most a day. A task whose lock key another holds is passed over. n is 1
+// to 1,000, the lease 10 ms to 24 h.
+//
+// A lease that ran out makes its task due again with one more crash; the third in
+// a row buries it.
+func (s *Source) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+	if n < 1 || n > maxBatch {
+		return nil, 0, s.wrap("pop", fmt.Errorf("%w: batch of %d, not between 1 and %d", worker.ErrInvalid, n, maxBatch))
+	}
+	if err := checkLease(lease); err != nil {
+		return nil, 0, s.wrap("pop", err)
+	}
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, 0, s.wrap("pop", err)
+	}
+	defer end()
+	now := s.now()
+	s.reclaim(now)
+	ds, busy := s.lease(n, now, now.Add(lease))
+	if len(ds) == n {
+		return ds, 0, nil
+	}
+	return ds, s.wait(now, busy), nil
+}
+
+func checkLease(d time.Duration) error {
+	if d < minLease || d > maxLease {
+		return fmt.Errorf("%w: lease %v is not between %v and %v", worker.ErrInvalid, d, minLease, maxLease)
+	}
+	return nil
+}
+
+// reclaim ends the leases that ran out. Tasks that crashed together and have one
+// more chance get it apart, as in a queue: else the one that kills workers would
+// take the others to the dead letter.
+func (s *Source) reclaim(now time.Time) {
+	var over []*entry
+	for _, e := range *s.states[Leased] {
+		if !e.at.After(now) {
+			over = append(over, e)
+		}
+	}
+	slices.SortStableFunc(over, func(a, b *entry) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.fence, b.fence), a.due.Compare(b.due))
+	})
+	suspects := 0
+	for _, e := range over {
+		if s.replaced(e) {
+			continue
+		}
+		e.crashes++
+		again := e.due
+		if e.crashes == maxCrashes-1 {
+			if suspects > 0 {
+				again = now.Add(time.Duration(suspects) * apart)
+			}
+			suspects++
+		}
+		if e.crashes >= maxCrashes {
+			s.move(e, Dead, now)
+		} else {
+			s.move(e, Due, again)
+		}
+	}
+}
+
+// lease takes the first n tasks that may run now. It also returns the lock keys
+// that are held then.
+func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery, busy map[string]bool) {
+	busy = make(map[string]bool)
+	for _, e := range *s.states[Leased] {
+		busy[e.task.LockKey] = true
+	}
+	var head []*entry
+	for _, e := range *s.states[Due] {
+		if len(head) == n || e.at.After(now) {
+			break
+		}
+		if !blocked(e, busy) {
+			head = append(head, e)
+			busy[e.task.LockKey] = true
+		}
+	}
+	if len(head) > 0 {
+		s.fence = max(s.fence+1, uint64(now.UnixMicro()))
+	}
+	for _, e := range head {
+		e.due, e.fence = e.at, s.fence
+		s.move(e, Leased, stop)
+		ds = append(ds, e.delivery(s.name, now))
+	}
+	return ds, busy
+}
+
+// wait is how long until a task that is not blocked is due, or a lease ends.
+func (s *Source) wait(now time.Time, busy map[string]bool) time.Duration {
+	soon := maxWait
+	for _, e := range *s.states[Due] {
+		if !blocked(e, busy) {
+			soon = min(soon, e.at.Sub(now))
+			break
+		}
+	}
+	if leased := *s.states[Leased]; len(leased) > 0 {
+		soon = min(soon, leased[0].at.Sub(now))
+	}
+	return max(soon, 0)
+}
+
+// blocked reports whether a task's lock key is held; the empty one never is.
+func blocked(e *entry, busy map[string]bool) bool {
+	return e.task.LockKey != "" && busy[e.task.LockKey]
+}

@@ -1,0 +1,111 @@
+package workertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/worker"
+)
+
+// Extend makes leases last for the given time from now, and returns the
+// deliveries whose lease is no longer held. The lease is 10 ms to 24 h.
+func (s *Source) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+	err = checkLease(lease)
+	if slices.Contains(ds, nil) {
+		err = fmt.Errorf("%w: nil delivery", worker.ErrInvalid)
+	}
+	if err != nil {
+		return nil, s.wrap("extend", err)
+	}
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, s.wrap("extend", err)
+	}
+	defer end()
+	stop := s.now().Add(lease)
+	for _, d := range ds {
+		if e := s.held(d); e != nil {
+			s.move(e, Leased, stop)
+		} else {
+			lost = append(lost, d)
+		}
+	}
+	return lost, nil
+}
+
+// Settle ends deliveries, each as its Action says, and returns those whose lease
+// is no longer held: for them nothing has changed. A task that was replaced
+// while it ran is due again as its replacement, whatever the action.
+func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error) {
+	for i := range ss {
+		if err := checkSettlement(&ss[i]); err != nil {
+			return nil, s.wrap("settle", err)
+		}
+	}
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, s.wrap("settle", err)
+	}
+	defer end()
+	now := s.now()
+	for i := range ss {
+		if e := s.held(ss[i].Delivery); e != nil {
+			s.settle(e, &ss[i], now)
+		} else {
+			lost = append(lost, ss[i].Delivery)
+		}
+	}
+	s.hint() // a task is due again, or a lock key is free
+	return lost, nil
+}
+
+func checkSettlement(how *duly.Settlement) error {
+	switch how.Action {
+	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	default:
+		return fmt.Errorf("%w: action %q", worker.ErrInvalid, how.Action)
+	}
+	switch {
+	case how.Delivery == nil:
+		return fmt.Errorf("%w: settlement without a delivery", worker.ErrInvalid)
+	case how.In < 0 || how.In > maxDelay:
+		return fmt.Errorf("%w: due again in %v", worker.ErrInvalid, how.In)
+	}
+	return nil
+}
+
+// held is the task of a delivery if its lease is held, or nil.
+func (s *Source) held(d *duly.Delivery) *entry {
+	e := s.tasks[d.ID]
+	if e == nil || e.state != Leased || e.fence != d.Fence || !e.due.Equal(d.Due) {
+		return nil
+	}
+	return e
+}
+
+func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
+	if s.replaced(e) {
+		return
+	}
+	again := now.Add(how.In.Truncate(time.Microsecond))
+	if how.Action != duly.Released {
+		e.crashes = 0
+	} else if how.In == 0 {
+		again = e.due
+	}
+	switch how.Action {
+	case duly.Acked, duly.Dropped:
+		s.move(e, Missing, now)
+	case duly.Buried:
+		e.failed(how.Err)
+		s.move(e, Dead, now)
+	case duly.Retried:
+		e.failed(how.Err)
+		s.move(e, Due, again)
+	case duly.Released:
+		s.move(e, Due, again)
+	}
+}

@@ -95,8 +95,8 @@ type Delivery struct {
 	// Attempts that were snoozed, released or cut short by a crash burn none.
 	Attempt int
 
-	// Crashes counts the leases of this task that ran out since it last
-	// settled: its worker died, or was paused for longer than the lease.
+	// Crashes counts the leases of this task that ran out since a handler last
+	// answered for it: its worker died, or was paused for longer than the lease.
 	Crashes int
 
 	// Fence rises with every delivery of a task, also across crashes: a store

@@ -19,8 +19,9 @@ type Source interface {
 	// brings what this one may have leased.
 	Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)
 
-	// Extend makes leases last for the given time from now, and returns those
-	// that are no longer held. Repeating it is harmless.
+	// Extend makes leases last for the given time from now, and returns those of
+	// the given deliveries, not copies, whose lease is no longer held. Repeating
+	// it is harmless.
 	Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error)
 
 	// Settle ends deliveries, and returns those whose lease is no longer held:
@@ -29,6 +30,7 @@ type Source interface {
 	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
 
 	// Watch calls hint whenever a Pop may bring something sooner than the last
-	// one said, until ctx ends. Hints may be lost.
+	// one said, until ctx ends, and once it has begun to listen. Hints may be
+	// lost.
 	Watch(ctx context.Context, hint func())
 }

@@ -20,7 +20,7 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults, lockKeyFaults)
+var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.
@@ -106,7 +106,6 @@ var popFaults = []fault{
 	}, []string{
 		"an empty source brings nothing and a wait", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
-		"blocked tasks are waited for, not polled",
 	}},
 
 	{"reports a wait of a day", func(f *faulty, _ *workertest.Harness) {
@@ -177,27 +176,11 @@ var watchFaults = []fault{
 		f.watch = func(ctx context.Context, _ func()) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
-		"a lock key that is handed over is hinted",
 	}},
 
 	{"hints enqueueing alone", func(f *faulty, h *workertest.Harness) {
 		hintEnqueued(f, h, func() bool { return true })
-	}, []string{"a task that is settled to be due earlier is hinted", "a lock key that is handed over is hinted"}},
-
-	{"takes a blocked task for the head", func(f *faulty, h *workertest.Harness) {
-		head := func() string {
-			if due := f.list(workertest.Due); len(due) > 0 {
-				return due[0].ID
-			}
-			return ""
-		}
-		last := ""
-		hintEnqueued(f, h, func() bool {
-			before := last
-			last = head()
-			return last != before
-		})
-	}, []string{"an earlier task is hinted past blocked ones"}},
+	}, []string{"a task that is settled to be due earlier is hinted"}},
 
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)

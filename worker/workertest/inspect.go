@@ -12,7 +12,7 @@ import (
 // A State is where a task stands in its source.
 type State string
 
-// The states. A task that waits for its lock key is due as well.
+// The states.
 const (
 	Missing State = "missing" // never there, or done
 	Due     State = "due"     // waits for its due time, or for a worker

@@ -33,10 +33,6 @@ type Harness struct {
 	// MaxCrashes is how many leases of a task in a row may run out before it is
 	// dead. Default: 3.
 	MaxCrashes int
-
-	// LockKeys says that tasks of one lock key run one at a time. Without it
-	// the tests of that are skipped.
-	LockKeys bool
 }
 
 // TestSource tests that a source does all that a worker relies on, each thing in
@@ -56,7 +52,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases, lockKeyCases)
+	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases)
 }
 
 func (c testCase) run(tb testing.TB, h Harness) {

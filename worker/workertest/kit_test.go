@@ -30,7 +30,6 @@ func bubbled(src *workertest.Source) workertest.Harness {
 			info, err := src.Get(ctx, id)
 			return info.State, err
 		},
-		LockKeys: true,
 	}
 }
 

@@ -17,7 +17,6 @@ var leaseFaults = []fault{
 		f.leases(func(time.Duration) time.Duration { return 24 * time.Hour })
 	}, []string{
 		"a lease that ran out makes its task due again", "too many crashes bury", "the wait ends with the next lease",
-		"a lease that ran out hands its lock key over",
 	}},
 
 	{"releases what ran out", func(f *faulty, _ *workertest.Harness) {
@@ -33,7 +32,7 @@ var leaseFaults = []fault{
 		}
 	}, []string{
 		"a lease that ran out makes its task due again", "a task whose lease ran out keeps its place",
-		"crashes add up until the task settles", "too many crashes bury", "a lease that ran out hands its lock key over",
+		"crashes add up until the task settles", "too many crashes bury",
 	}},
 
 	{"counts crashes for ever", func(f *faulty, _ *workertest.Harness) {
@@ -61,7 +60,6 @@ var leaseFaults = []fault{
 	}, []string{
 		"extending makes a lease last longer", "extending counts from now", "extending what ran out is lost and harmless",
 		"extending what has settled is lost and harmless", "extending tells which are lost",
-		"an extended lease keeps its lock key",
 	}},
 
 	{"extends from the lease's end", func(f *faulty, _ *workertest.Harness) {
@@ -129,7 +127,6 @@ var settleFaults = []fault{
 	{"drops what is retried", becomes(duly.Retried, duly.Dropped), []string{"a retried task is due at once"}},
 	{"releases what is retried", becomes(duly.Retried, duly.Released), []string{
 		"a retried task is due at once", "failures alone count as attempts", "two poppers never hold one task",
-		"a retried holder lets the next one go first",
 	}},
 	{"retries what is released", becomes(duly.Released, duly.Retried), []string{
 		"failures alone count as attempts", "a released task keeps its due time and its place",
@@ -144,46 +141,4 @@ var settleFaults = []fault{
 			return f.Source.Settle(ctx, ss[:1])
 		}
 	}, []string{"settling a batch does each as it says", "two poppers never hold one task"}},
-}
-
-var lockKeyFaults = []fault{
-	{"ignores lock keys", func(_ *faulty, h *workertest.Harness) {
-		enqueue := h.Enqueue
-		h.Enqueue = func(ctx context.Context, task duly.Task, in time.Duration) error {
-			task.LockKey = ""
-			return enqueue(ctx, task, in)
-		}
-	}, []string{
-		"tasks of one lock key run one at a time", "settling hands a lock key over at once",
-		"a lease that ran out hands its lock key over", "an extended lease keeps its lock key",
-		"a blocked task burns nothing", "blocked tasks block no others", "a delivery carries its task",
-	}},
-
-	{"hands a lock key to the last in line", func(f *faulty, _ *workertest.Harness) {
-		f.settle = func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
-			lost, err := f.Source.Settle(ctx, ss)
-			if due := f.list(workertest.Due); len(due) > 1 {
-				_, _ = f.Reschedule(ctx, due[0].ID, workertest.In(0))
-			}
-			return lost, err
-		}
-	}, []string{"a lock key is handed over in due order"}},
-
-	{"counts being blocked as an attempt", func(f *faulty, _ *workertest.Harness) {
-		f.deliver(func(d *duly.Delivery) {
-			if d.LockKey != "" && d.Due.Before(d.Popped) {
-				d.Attempt++
-			}
-		})
-	}, []string{"a blocked task burns nothing"}},
-
-	{"blocks all behind a blocked task", func(f *faulty, _ *workertest.Harness) {
-		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
-			due, leased := f.list(workertest.Due), f.list(workertest.Leased)
-			if len(due) > 0 && len(leased) > 0 && due[0].LockKey == leased[0].LockKey {
-				return nil, time.Second, nil
-			}
-			return f.Source.Pop(ctx, n, lease)
-		}
-	}, []string{"blocked tasks block no others"}},
 }

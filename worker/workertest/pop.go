@@ -23,7 +23,7 @@ const (
 
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
-// now, at most a day. A task whose lock key another holds is passed over. n is 1
+// now, at most a day. n is 1
 // to 1,000, the lease 10 ms to 24 h.
 //
 // A lease that ran out makes its task due again with one more crash; the third in
@@ -42,11 +42,11 @@ func (s *Source) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.D
 	defer end()
 	now := s.now()
 	s.reclaim(now)
-	ds, busy := s.lease(n, now, now.Add(lease))
+	ds := s.lease(n, now, now.Add(lease))
 	if len(ds) == n {
 		return ds, 0, nil
 	}
-	return ds, s.wait(now, busy), nil
+	return ds, s.wait(now), nil
 }
 
 func checkLease(d time.Duration) error {
@@ -90,22 +90,14 @@ func (s *Source) reclaim(now time.Time) {
 	}
 }
 
-// lease takes the first n tasks that may run now. It also returns the lock keys
-// that are held then.
-func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery, busy map[string]bool) {
-	busy = make(map[string]bool)
-	for _, e := range *s.states[Leased] {
-		busy[e.task.LockKey] = true
-	}
+// lease takes the first n tasks that may run now.
+func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery) {
 	var head []*entry
 	for _, e := range *s.states[Due] {
 		if len(head) == n || e.at.After(now) {
 			break
 		}
-		if !blocked(e, busy) {
-			head = append(head, e)
-			busy[e.task.LockKey] = true
-		}
+		head = append(head, e)
 	}
 	if len(head) > 0 {
 		s.fence = max(s.fence+1, uint64(now.UnixMicro()))
@@ -115,25 +107,16 @@ func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery, busy ma
 		s.move(e, Leased, stop)
 		ds = append(ds, e.delivery(s.name, now))
 	}
-	return ds, busy
+	return ds
 }
 
-// wait is how long until a task that is not blocked is due, or a lease ends.
-func (s *Source) wait(now time.Time, busy map[string]bool) time.Duration {
+// wait is how long until a task is due or a lease ends.
+func (s *Source) wait(now time.Time) time.Duration {
 	soon := maxWait
-	for _, e := range *s.states[Due] {
-		if !blocked(e, busy) {
-			soon = min(soon, e.at.Sub(now))
-			break
+	for _, state := range []State{Due, Leased} {
+		if first := *s.states[state]; len(first) > 0 {
+			soon = min(soon, first[0].at.Sub(now))
 		}
 	}
-	if leased := *s.states[Leased]; len(leased) > 0 {
-		soon = min(soon, leased[0].at.Sub(now))
-	}
 	return max(soon, 0)
-}
-
-// blocked reports whether a task's lock key is held; the empty one never is.
-func blocked(e *entry, busy map[string]bool) bool {
-	return e.task.LockKey != "" && busy[e.task.LockKey]
 }

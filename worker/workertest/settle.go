@@ -58,7 +58,7 @@ func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly
 			lost = append(lost, ss[i].Delivery)
 		}
 	}
-	s.hint() // a task is due again, or a lock key is free
+	s.hint() // a task may be due again
 	return lost, nil
 }
 

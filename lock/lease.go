@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,7 @@ type Lease struct {
 	fence  uint64
 	ttl    time.Duration // as acquired; KeepAlive renews by it
 	done   chan struct{}
+	freed  atomic.Bool // Redis has confirmed the release
 
 	mu     sync.Mutex // guards what follows
 	until  time.Time
@@ -46,12 +48,12 @@ func newLease(l *Locker, name, token string, fence uint64, sent time.Time, ttl t
 		locker: l, name: name, token: token, fence: fence, ttl: ttl,
 		done: make(chan struct{}), until: validUntil(sent, ttl),
 	}
+	lease.mu.Lock() // ReleaseAll and the timer wait until the lease is whole
+	defer lease.mu.Unlock()
 	l.mu.Lock()
 	l.held[lease] = struct{}{}
 	l.mu.Unlock()
-	lease.mu.Lock()
 	lease.expiry = time.AfterFunc(time.Until(lease.until), lease.expire)
-	lease.mu.Unlock()
 	return lease
 }
 
@@ -96,8 +98,9 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Extend makes the lease last for ttl from now. An error that the lease has
-// ended is its Err; after any other error the lease is held as long as before.
+// Extend makes the lease last for ttl from now at least; it never shortens it.
+// An error that the lease has ended is its Err; after any other error the lease
+// is held as long as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.locker.check(l.name, ttl); err != nil {
 		return fmt.Errorf("lock: extend: %w", err)
@@ -133,17 +136,17 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Release gives the lock up, and is sent even if ctx has ended; it then waits
-// for a second at most. Whatever it returns, the lease has ended and the lock is
-// free after its TTL at the latest. Errors: ErrExpired or ErrLost if the lock
-// was no longer this lease's. Releasing again is harmless.
+// Release gives the lock up, and is sent even if ctx has ended or ends; it then
+// waits for a second more at most. Whatever it returns, the lease has ended and
+// the lock is free after its TTL at the latest. Errors: ErrExpired or ErrLost if
+// the lock was no longer this lease's. Releasing again is harmless.
 func (l *Lease) Release(ctx context.Context) error {
 	was := l.end(ErrReleased)
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
+	if l.freed.Load() {
+		return nil
 	}
+	ctx, cancel := outlive(ctx)
+	defer cancel()
 	key, _, _ := l.locker.keys(l.name, l.ttl)
 	reply, err := releaseScript.Run(ctx, l.locker.rdb, []string{key}, l.token)
 	switch {
@@ -152,11 +155,20 @@ func (l *Lease) Release(ctx context.Context) error {
 		err = ErrLost
 	case word(reply) == "absent" && !errors.Is(was, ErrReleased):
 		err = was
+	default:
+		l.freed.Store(true)
 	}
 	if err != nil {
 		return fmt.Errorf("lock: release %q: %w", l.name, err)
 	}
 	return nil
+}
+
+// outlive returns a context that ends cleanupTimeout after ctx.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(cleanupTimeout, cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
 // KeepAlive renews the lease, each third of its TTL, until it ends. An error of
@@ -188,14 +200,14 @@ func (l *Lease) renew(ctx context.Context) {
 
 func (l *Lease) expire() { _ = l.Err() }
 
-// prolong moves the end of the lease, unless it has ended.
+// prolong moves the end of the lease further off, unless it has ended.
 func (l *Lease) prolong(until time.Time) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil {
+	if l.err == nil && until.After(l.until) {
 		l.until = until
 		l.expiry.Reset(time.Until(until))
 	}

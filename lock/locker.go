@@ -73,7 +73,7 @@ func (c Config) withDefaults() Config {
 	if c.Prefix == "" {
 		c.Prefix = "duly:lock:"
 	}
-	if c.FenceKey == "" && tagged(c.Prefix) {
+	if tag, braces := hashTag(c.Prefix); c.FenceKey == "" && braces && tag != "" {
 		c.FenceKey = c.Prefix + "{fence}"
 	}
 	if c.PollMin == 0 {
@@ -89,23 +89,27 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
+	tag, braces := hashTag(c.Prefix)
+	fenceTag, _ := hashTag(c.FenceKey)
 	switch {
 	case c.PollMin < time.Millisecond || c.PollMax < c.PollMin:
 		return fmt.Errorf("%w: PollMin %v and PollMax %v: need 1ms ≤ PollMin ≤ PollMax", ErrInvalid, c.PollMin, c.PollMax)
 	case c.AdoptTTL < MinTTL:
 		return fmt.Errorf("%w: AdoptTTL %v is under %v", ErrInvalid, c.AdoptTTL, MinTTL)
-	case c.FenceKey != "" && !tagged(c.Prefix):
-		return fmt.Errorf("%w: FenceKey without a hash tag in Prefix %q", ErrInvalid, c.Prefix)
+	case braces && tag == "":
+		return fmt.Errorf("%w: Prefix %q has an empty hash tag", ErrInvalid, c.Prefix)
+	case c.FenceKey != "" && (!braces || fenceTag != tag):
+		return fmt.Errorf("%w: FenceKey %q needs the hash tag of Prefix %q", ErrInvalid, c.FenceKey, c.Prefix)
 	}
 	return nil
 }
 
-// tagged reports whether a key prefix has a hash tag as Redis Cluster reads it:
-// the first brace is closed later, with something between.
-func tagged(prefix string) bool {
-	_, rest, ok := strings.Cut(prefix, "{")
-	tag, _, closed := strings.Cut(rest, "}")
-	return ok && closed && tag != ""
+// hashTag is what Redis Cluster takes the slot of a key from, if it is not
+// empty: what stands between its first brace and the next that closes.
+func hashTag(key string) (tag string, braces bool) {
+	_, rest, _ := strings.Cut(key, "{")
+	tag, _, braces = strings.Cut(rest, "}")
+	return tag, braces
 }
 
 // A Locker gives out leases on names. Its methods may be called concurrently.
@@ -120,7 +124,7 @@ type Locker struct {
 // New returns a locker on a single Redis, a cluster or a sentinel group. It
 // sends nothing. The client stays the caller's to close.
 func New(rdb redis.UniversalClient, cfg Config) (*Locker, error) {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.IsNil() {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("lock: %w: nil client", ErrInvalid)
 	}
 	cfg = cfg.withDefaults()
@@ -150,7 +154,8 @@ func CheckName(name string) error {
 // TryAcquire takes the lock of a name for ttl, or fails at once with a
 // [*HeldError]. The lease is not renewed by itself. An error that matches
 // [ErrUnknownOutcome] leaves the name locked for ttl at most: the lock is
-// released in the background as far as Redis can be reached.
+// released in the background as far as Redis can be reached. [ErrExpired]: the
+// answer took longer than ttl.
 func (l *Locker) TryAcquire(ctx context.Context, name string, ttl time.Duration) (*Lease, error) {
 	if err := l.check(name, ttl); err != nil {
 		return nil, fmt.Errorf("lock: acquire: %w", err)
@@ -176,7 +181,7 @@ func (l *Locker) Acquire(ctx context.Context, name string, ttl time.Duration) (*
 		if err == nil {
 			return lease, nil
 		}
-		if errors.As(err, &held) && ctx.Err() == nil {
+		if errors.As(err, &held) {
 			err = sleep(ctx, min(held.RetryAfter, l.pause()))
 		}
 		switch {
@@ -248,7 +253,7 @@ func (l *Locker) keys(name string, ttl time.Duration) (lock, fence string, keep 
 		return l.cfg.Prefix + name, l.cfg.FenceKey, 0
 	}
 	lock = l.cfg.Prefix + "{" + name + "}"
-	return lock, lock + ":fence", 24*time.Hour + ttl
+	return lock, lock + ":fence", max(ttl, ttl+24*time.Hour) // the sum may overflow
 }
 
 // acquire asks once for the lock, and again while it is not known whether the
@@ -256,25 +261,37 @@ func (l *Locker) keys(name string, ttl time.Duration) (lock, fence string, keep 
 func (l *Locker) acquire(ctx context.Context, name, token string, ttl time.Duration) (*Lease, error) {
 	key, fenceKey, keep := l.keys(name, ttl)
 	pause := l.cfg.PollMin
-	for {
+	for doubt := false; ; doubt = true {
 		sent := time.Now()
-		reply, err := acquireScript.Run(ctx, l.rdb, []string{key, fenceKey},
+		call := acquireScript.begin(ctx, l.rdb, []string{key, fenceKey},
 			token, ttl.Milliseconds(), l.cfg.AdoptTTL.Milliseconds(), keep.Milliseconds())
+		reply, err := call.wait(ctx)
 		if err == nil {
-			return l.answer(reply, name, token, ttl, sent)
+			return l.answer(ctx, reply, name, token, ttl, sent)
 		}
-		if !errors.Is(err, ErrUnknownOutcome) {
+		unknown := errors.Is(err, ErrUnknownOutcome)
+		if unknown && sleep(ctx, pause) == nil {
+			pause = min(2*pause, time.Second)
+			continue
+		}
+		if !unknown && !doubt {
 			return nil, err
 		}
-		if sleep(ctx, pause) != nil {
-			go l.abandon(context.WithoutCancel(ctx), key, token)
-			return nil, err
+		go func() {
+			<-call.done // else the release could overtake it
+			l.abandon(context.WithoutCancel(ctx), key, token)
+		}()
+		if !unknown { // it says nothing about the request before
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
-		pause = min(2*pause, time.Second)
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", err, ended)
+		}
+		return nil, err
 	}
 }
 
-func (l *Locker) answer(reply any, name, token string, ttl time.Duration, sent time.Time) (*Lease, error) {
+func (l *Locker) answer(ctx context.Context, reply any, name, token string, ttl time.Duration, sent time.Time) (*Lease, error) {
 	words, _ := reply.([]any)
 	if len(words) == 3 && words[0] == "held" {
 		left, _ := words[1].(int64)
@@ -284,7 +301,12 @@ func (l *Locker) answer(reply any, name, token string, ttl time.Duration, sent t
 		digits, _ := words[1].(string)
 		fence, err := strconv.ParseUint(digits, 10, 64)
 		if err == nil {
-			return newLease(l, name, token, fence, sent, ttl), nil
+			lease := newLease(l, name, token, fence, sent, ttl)
+			if !errors.Is(lease.Err(), ErrExpired) {
+				return lease, nil
+			}
+			go func() { _ = lease.Release(ctx) }()
+			return nil, ErrExpired // the answer took longer than ttl
 		}
 	}
 	return nil, fmt.Errorf("unexpected reply %v", reply)
@@ -298,7 +320,7 @@ func (l *Locker) abandon(ctx context.Context, key, token string) {
 }
 
 func (l *Locker) pause() time.Duration {
-	return l.cfg.PollMin + mathrand.N(l.cfg.PollMax-l.cfg.PollMin+1)
+	return l.cfg.PollMin + mathrand.N(l.cfg.PollMax-l.cfg.PollMin+1) //nolint:gosec // spreads load, secures nothing
 }
 
 func newToken() string {

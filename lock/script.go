@@ -65,24 +65,42 @@ func (once) NoRetry() bool { return true }
 // The error is Redis's own if Redis refused, matches ErrUnknownOutcome if no
 // answer came, and matches ctx.Err() too if ctx ended.
 func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, keys []string, args ...any) (any, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	return s.begin(ctx, rdb, keys, args...).wait(ctx)
+}
+
+// A call is one run of a script. It may outlast its context: go-redis can be
+// waiting for a server then, or can yet send the script.
+type call struct {
+	done  chan struct{} // closed when nothing more is sent or awaited
+	value any
+	err   error
+}
+
+func (s *Script) begin(ctx context.Context, rdb redis.UniversalClient, keys []string, args ...any) *call {
+	c := &call{done: make(chan struct{})}
+	run := func() {
+		defer close(c.done)
+		if c.err = ctx.Err(); c.err == nil {
+			c.value, c.err = s.run(ctx, rdb, keys, args)
+		}
 	}
-	if ctx.Done() == nil {
-		return s.run(ctx, rdb, keys, args)
+	if ctx.Done() == nil || ctx.Err() != nil {
+		run()
+	} else {
+		go run()
 	}
-	type reply struct {
-		value any
-		err   error
-	}
-	done := make(chan reply, 1)
-	go func() {
-		value, err := s.run(ctx, rdb, keys, args)
-		done <- reply{value, err}
-	}()
+	return c
+}
+
+func (c *call) wait(ctx context.Context) (any, error) {
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case <-c.done:
+		return c.value, c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.value, c.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}

@@ -1,5 +1,6 @@
 -- acquire: takes a lock, or tells how long another still holds it. The same
--- token asking again gets the same fence and a fresh TTL.
+-- token asking again gets the same fence and a fresh TTL, never a shorter one:
+-- a request that was late on the network must not cut an extension down.
 -- KEYS[1] lock   string "<fence>:<token>"
 -- KEYS[2] fence  string, the last fence given
 -- ARGV[1] token
@@ -13,11 +14,11 @@ local token, ttl, adopt, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local value = redis.call('GET', lock)
 if value then
   local had, owner = string.match(value, '^(%d+):(.*)$')
+  local left = redis.call('PTTL', lock)
   if owner == token then
-    redis.call('PEXPIRE', lock, ttl)
+    if left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
     return {'ok', had}
   end
-  local left = redis.call('PTTL', lock)
   if left == -1 then
     redis.call('PEXPIRE', lock, adopt)
     return {'held', tonumber(adopt), 'adopted'}

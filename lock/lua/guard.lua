@@ -5,7 +5,7 @@
 -- returns {"locked", ms left} if another holds the lock; else goes on
 do
   local value = redis.call('GET', KEYS[1])
-  if value and string.match(value, '^%d+:(.*)$') ~= ARGV[1] then
+  if value and string.match(value, '^%d+:(.+)$') ~= ARGV[1] then
     local left = redis.call('PTTL', KEYS[1])
     if left == -1 then
       redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -108,7 +108,8 @@ func (s *Server) run() {
 		conn, err := net.Dial("unix", s.Socket)
 		if err == nil {
 			_ = conn.Close()
-			if err = client.Ping(context.Background()).Err(); err == nil {
+			err = client.Ping(context.Background()).Err()
+			if err == nil || redis.HasErrorPrefix(err, "NOAUTH") {
 				return
 			}
 		}
@@ -196,18 +197,24 @@ func Virtual(tb testing.TB, tick time.Duration) (dial func() *redis.Client, stop
 	return dial, func() { close(ended); m.Close() }
 }
 
+// freePort finds a port that leaves room for a cluster's bus, which takes the
+// one 10,000 above it.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_ = l.Close()
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			tb.Fatal(fmt.Errorf("unexpected address %v", l.Addr()))
+		}
+		if addr.Port <= 65535-10_000 {
+			return addr.Port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		tb.Fatal(fmt.Errorf("unexpected address %v", l.Addr()))
-	}
-	return addr.Port
 }
 
 // quiet keeps the client from asking for notifications that a plain Redis does

@@ -14,7 +14,7 @@ import (
 func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 	word, err := q.cancel(ctx, id, "")
 	if err != nil {
-		return "", fmt.Errorf("queue: cancel %q in %q: %w", id, q.name, err)
+		return "", fmt.Errorf("queue: cancel %.512q in %q: %w", id, q.name, err)
 	}
 	return State(word), nil
 }
@@ -25,7 +25,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 func (q *Queue) Remove(ctx context.Context, id string, due time.Time) (bool, error) {
 	word, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10))
 	if err != nil {
-		return false, fmt.Errorf("queue: remove %q from %q: %w", id, q.name, err)
+		return false, fmt.Errorf("queue: remove %.512q from %q: %w", id, q.name, err)
 	}
 	return word == string(Due), nil
 }
@@ -46,7 +46,7 @@ func (q *Queue) cancel(ctx context.Context, id, due string) (string, error) {
 func (q *Queue) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	got, err := q.reschedule(ctx, id, when)
 	if err != nil {
-		return "", fmt.Errorf("queue: reschedule %q in %q: %w", id, q.name, err)
+		return "", fmt.Errorf("queue: reschedule %.512q in %q: %w", id, q.name, err)
 	}
 	word, _ := got.(string)
 	return State(word), nil
@@ -56,12 +56,12 @@ func (q *Queue) reschedule(ctx context.Context, id string, when EnqueueOption) (
 	if err := checkText("task ID", id, MaxID); err != nil {
 		return nil, err
 	}
-	if when == nil {
-		return nil, fmt.Errorf("%w: no time", ErrInvalid)
-	}
 	o, err := enqueueOptionsOf([]EnqueueOption{when})
 	if err != nil {
 		return nil, err
+	}
+	if !o.timed {
+		return nil, fmt.Errorf("%w: neither In nor At", ErrInvalid)
 	}
 	return q.run(ctx, rescheduleScript, q.keys.forReschedule(), id, o.when)
 }

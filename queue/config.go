@@ -1,12 +1,13 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dulyhq/duly/lock"
 )
 
 // Limits of what a queue takes. They are checked before anything is sent; the
@@ -27,7 +28,7 @@ const (
 )
 
 // ErrInvalid means that an argument is out of its bounds. Nothing was sent.
-var ErrInvalid = errors.New("invalid argument")
+var ErrInvalid = lock.ErrInvalid
 
 // Config holds a queue's settings; the zero value is ready to use. Processes
 // that share a queue must agree on Prefix.
@@ -73,10 +74,13 @@ func (c Config) validate() error {
 // checkName checks what becomes part of a key: text without braces, which would
 // move its cluster slot.
 func checkName(what, s string, most int) error {
+	if err := checkText(what, s, most); err != nil {
+		return err
+	}
 	if strings.ContainsAny(s, "{}") {
 		return fmt.Errorf("%w: %s %q has a brace", ErrInvalid, what, s)
 	}
-	return checkText(what, s, most)
+	return nil
 }
 
 func checkText(what, s string, most int) error {

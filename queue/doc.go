@@ -71,6 +71,9 @@
 //     again under the same fence, and nothing waits for a lease to run out.
 //   - Only the newest lease settles or extends. A late holder is told so and
 //     changes nothing.
+//   - A task whose leases run out MaxCrashes times in a row is buried. Those that
+//     crashed beside it get their last chance 100 ms apart, so that it does not
+//     take them along.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

@@ -72,6 +72,7 @@ type EnqueueOption func(*enqueueOptions)
 
 type enqueueOptions struct {
 	when     int64 // µs: a time if positive, else a delay, negated
+	timed    bool  // when was given
 	conflict Conflict
 	err      error
 }
@@ -79,13 +80,19 @@ type enqueueOptions struct {
 // In makes a task due after d, counted from the server's now. Zero, a negative
 // d, and no option at all, are now. At most 200 years.
 func In(d time.Duration) EnqueueOption {
-	return func(o *enqueueOptions) { o.when, o.err = delay(d) }
+	return func(o *enqueueOptions) {
+		o.timed = true
+		o.when, o.err = delay(d)
+	}
 }
 
 // At makes a task due at t, as the caller's clock tells it, to the µs. The zero
 // time and the past are the server's now. At most the year 2255.
 func At(t time.Time) EnqueueOption {
-	return func(o *enqueueOptions) { o.when, o.err = moment(t) }
+	return func(o *enqueueOptions) {
+		o.timed = true
+		o.when, o.err = moment(t)
+	}
 }
 
 // OnConflict says what to do if the ID is in the queue. Default: Keep.
@@ -113,6 +120,9 @@ func moment(t time.Time) (int64, error) {
 func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 	o := enqueueOptions{conflict: Keep}
 	for _, opt := range opts {
+		if opt == nil {
+			return o, fmt.Errorf("%w: nil option", ErrInvalid)
+		}
 		if opt(&o); o.err != nil {
 			return o, o.err
 		}
@@ -150,7 +160,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, tasks []duly.Task, opts ...Enqu
 	items := make([]item, len(tasks))
 	for i := range tasks {
 		if items[i], err = q.newItem(&tasks[i]); err != nil {
-			return nil, fmt.Errorf("queue: enqueue %q to %q: %w", tasks[i].ID, q.name, err)
+			return nil, fmt.Errorf("queue: enqueue %.512q to %q: %w", tasks[i].ID, q.name, err)
 		}
 	}
 	receipts := make([]Receipt, len(items))

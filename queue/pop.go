@@ -42,30 +42,30 @@ func (q *Queue) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.De
 }
 
 func (q *Queue) pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
-	var number int64
+	var now turn
 	select {
-	case number = <-q.pops:
+	case now = <-q.pops:
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
 	token, _ := ctx.Value(tokenKey{}).(string)
 	got, err := q.run(ctx, popScript, q.keys.forPop(),
-		token, adoptTTL.Milliseconds(), n, lease.Microseconds(), q.cfg.MaxCrashes, number)
-	if err == nil {
-		number++ // else the next pop repeats this one
+		token, adoptTTL.Milliseconds(), n, lease.Microseconds(), q.cfg.MaxCrashes, now.number, now.fence)
+	list, _ := got.([]any)
+	answer := reply(list)
+	if len(answer.list(4)) > 0 {
+		now.fence = answer.text(3)
 	}
-	q.pops <- number
+	q.pops <- turn{now.number + 1, now.fence}
 	if err != nil {
 		return nil, 0, err
 	}
-	list, _ := got.([]any)
-	answer := reply(list)
 	switch answer.text(0) {
 	case "ok":
 		deliveries, corrupt := q.readPop(answer)
 		if len(corrupt) > 0 {
 			// If this fails their leases run out, and they come again.
-			_, _ = q.Settle(context.WithoutCancel(ctx), corrupt)
+			_, _ = q.Settle(ctx, corrupt)
 		}
 		return deliveries, popWait(answer.number(2)), nil
 	case "locked":
@@ -74,6 +74,12 @@ func (q *Queue) pop(ctx context.Context, n int, lease time.Duration) ([]*duly.De
 		return nil, maxWait, nil
 	}
 	return nil, 0, fmt.Errorf("unexpected reply %v", got)
+}
+
+// A turn is the right to pop through a Queue value.
+type turn struct {
+	number int64  // of the pop: one that arrives behind a later one does nothing
+	fence  string // of the last deliveries received: newer ones are leased again
 }
 
 func popWait(us int64) time.Duration {

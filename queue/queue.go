@@ -32,7 +32,7 @@ type Queue struct {
 	keys   keys
 	locker *lock.Locker // of the application, and of tasks with a lock key
 	self   *lock.Locker // of the queue's own lock
-	pops   chan int64   // the number of the next pop; who holds it may pop
+	pops   chan turn    // the next pop's; who holds it may pop
 }
 
 // New returns the queue of a name: 1 to 200 bytes of UTF-8 without control
@@ -49,8 +49,8 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	if err := checkName("queue name", name, MaxName); err != nil {
 		return nil, fmt.Errorf("queue: %w", err)
 	}
-	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan int64, 1)} //nolint:gosec // tells instances apart, secures nothing
-	q.pops <- 1
+	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan turn, 1)} //nolint:gosec // tells instances apart, secures nothing
+	q.pops <- turn{number: 1}
 	var err error
 	q.locker, err = lock.New(rdb, lock.Config{Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence})
 	if err != nil {
@@ -80,7 +80,13 @@ type tokenKey struct{}
 // jobs of several steps, such as moving tasks elsewhere; single verbs need no
 // lock. What it returns and how a lost lock is told is as in [lock.Locker.Do].
 func (q *Queue) Lock(ctx context.Context, ttl time.Duration, f func(context.Context) error) error {
-	return q.self.Do(ctx, ownLock, ttl, func(ctx context.Context, l *lock.Lease) error {
+	locked := false
+	err := q.self.Do(ctx, ownLock, ttl, func(ctx context.Context, l *lock.Lease) error {
+		locked = true
 		return f(context.WithValue(ctx, tokenKey{}, l.Token()))
 	})
+	if locked {
+		_ = q.rdb.Publish(ctx, q.keys.wake, "unlocked").Err() // a hint; without it they poll
+	}
+	return err
 }

@@ -66,6 +66,9 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	if err := decoding.Unmarshal([]byte(stored[1:]), &r); err != nil {
 		return duly.Task{ID: id}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+	if r.Kind == "" {
+		return duly.Task{ID: id}, fmt.Errorf("%w: no kind", ErrCorrupt)
+	}
 	return duly.Task{
 		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
 		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout,
@@ -87,14 +90,14 @@ func (q *Queue) checkTask(t *duly.Task) error {
 	}
 	if t.LockKey != "" {
 		if err := lock.CheckName(t.LockKey); err != nil {
-			return fmt.Errorf("%w: lock key: %w", ErrInvalid, err)
+			return fmt.Errorf("lock key: %w", err)
 		}
 	}
 	size := len(t.Payload)
 	for k, v := range t.Headers {
 		size += len(k) + len(v)
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return fmt.Errorf("%w: header %q is not UTF-8", ErrInvalid, k)
+			return fmt.Errorf("%w: header %.512q is not UTF-8", ErrInvalid, k)
 		}
 	}
 	switch {
@@ -124,9 +127,9 @@ func encodeFailure(failures int, err error) string {
 
 func decodeFailure(stored string) (failures int, text string) {
 	digits, text, _ := strings.Cut(stored, ":")
-	failures, err := strconv.Atoi(digits)
-	if err != nil || failures < 0 {
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil {
 		return 0, stored
 	}
-	return failures, text
+	return int(n), text
 }

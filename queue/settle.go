@@ -46,7 +46,11 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
 func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
-	if err := checkLease(lease); err != nil {
+	err = checkLease(lease)
+	if slices.Contains(deliveries, nil) {
+		err = fmt.Errorf("%w: nil delivery", ErrInvalid)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 	}
 	for part := range slices.Chunk(deliveries, MaxBatch) {

@@ -17,7 +17,7 @@ for i = 1, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', task, unpack(ids))
 redis.call('ZCARD', due) -- a key of another type fails here, before any write
 
-local answers, entries, records = {}, {}, {}
+local answers, entries, records, nexts, clear = {}, {}, {}, {}, {}
 local function put(id, score, record)
   entries[#entries + 1], entries[#entries + 2] = score, id
   records[#records + 1], records[#records + 2] = id, record
@@ -51,19 +51,24 @@ for i, id in ipairs(ids) do
     else
       answers[i] = {'replaced', state, score}
       if state == 'leased' then
-        redis.call('HSET', following, id, score .. ':' .. record)
+        nexts[#nexts + 1], nexts[#nexts + 2] = id, score .. ':' .. record
       else
         put(id, score, record)
-        redis.call('ZREM', dead, id)
-        redis.call('HDEL', fail, id)
-        redis.call('HDEL', crash, id)
+        clear[#clear + 1] = id
       end
     end
   end
 end
+-- What the memory limit refuses is written first: nothing has happened then.
+if #nexts > 0 then redis.call('HSET', following, unpack(nexts)) end
 if #records > 0 then
   redis.call('HSET', task, unpack(records))
   schedule(due, wake, entries)
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
+end
+if #clear > 0 then
+  redis.call('ZREM', dead, unpack(clear))
+  redis.call('HDEL', fail, unpack(clear))
+  redis.call('HDEL', crash, unpack(clear))
 end
 return answers

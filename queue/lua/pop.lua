@@ -17,7 +17,8 @@
 -- ARGV[3]  most tasks to lease
 -- ARGV[4]  lease, µs
 -- ARGV[5]  crashes in a row that bury a task
--- ARGV[6]  number of this pop among the caller's; the same again repeats it
+-- ARGV[6]  number of this pop among the caller's, which tells one that is late
+-- ARGV[7]  fence of the last tasks that reached the caller; newer ones come again
 -- returns {"ok", now, µs until there may be more or -1, fence, {id, due, ...},
 --          records, failures, crashes} | {"locked", ms left} | {"paused"} | {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
@@ -29,23 +30,23 @@ if redis.call('HGET', k.conf, 'paused') then return {'paused'} end
 local now = clock()
 local stop = us(now + lease)
 local last, lastFence, lastStop = string.match(redis.call('GET', k.pop) or '', '^(%d+):(%d+):(%d+)$')
-if last and tonumber(last) > number then return {'stale'} end
+if last and tonumber(last) >= number then return {'stale'} end
 local fence = tonumber(redis.call('GET', k.fence)) or 0
 for _, set in ipairs({k.due, k.leased, k.dead}) do redis.call('ZCARD', set) end
 for _, hash in ipairs({k.task, k.next, k.fail, k.crash}) do redis.call('HLEN', hash) end
 
--- again finds what the caller's last pop leased, if that is this one repeated,
--- and gives back what is now too much.
+-- again finds what the caller's last pop leased, if that did not reach it, and
+-- gives back what is now too much.
 local function again()
   local head = {}
-  if tonumber(last) ~= number then return head end
+  if not last or lastFence == ARGV[7] then return head end
   for _, member in ipairs(redis.call('ZRANGE', k.leased, lastStop, lastStop, 'BYSCORE')) do
     local token, was, id = string.match(member, '^(%d+):(%d+):(.*)$')
     if token == lastFence then
       redis.call('ZREM', k.leased, member)
       if #head < 2 * most then
         head[#head + 1], head[#head + 2] = id, was
-      else
+      elseif not replace(k, id) then
         redis.call('ZADD', k.due, was, id)
       end
     end

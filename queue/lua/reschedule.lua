@@ -19,5 +19,8 @@ if redis.call('ZSCORE', due, id) then
 end
 if redis.call('ZSCORE', dead, id) then return 'dead' end
 local record = string.match(redis.call('HGET', following, id) or '', '^%d+:(.*)$')
-if record then redis.call('HSET', following, id, score .. ':' .. record) end
+if record then
+  redis.call('HDEL', following, id) -- as above
+  redis.call('HSET', following, id, score .. ':' .. record)
+end
 return redis.call('HEXISTS', task, id) == 1 and 'leased' or 'missing'

@@ -21,20 +21,21 @@ local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash
 for _, set in ipairs({due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 
-local lost, held, gone, clear = {}, {}, {}, {}
+local lost, held, seen, gone, clear = {}, {}, {}, {}, {}
 local entries, records, notes, died, count = {}, {}, {}, {}, {}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
 for i, member in ipairs(members) do
   local action, at, note = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
-  if not ends[i] then
+  if not ends[i] or seen[member] then -- a lease ends once, also within one batch
     lost[#lost + 1] = i
   else
-    held[#held + 1] = member
+    held[#held + 1], seen[member] = member, true
     count[action] = (count[action] or 0) + 1
     local id = string.match(member, '^%d+:%d+:(.*)$')
     local score, record
     if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
+    if score and #score > 16 then score = nil end -- no time of ours
     if action ~= 'release' or score then clear[#clear + 1] = id end
     if score then
       add(entries, score, id)

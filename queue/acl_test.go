@@ -1,0 +1,114 @@
+package queue_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock/redistest"
+	"github.com/dulyhq/duly/queue"
+)
+
+// The user that SECURITY.md proposes can do all that a queue does, and nothing
+// beside it.
+func TestTheLeastPrivilegedUserOfSecurityMdIsEnough(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`(?s)ACL SETUSER.*?\n\n|ACL SETUSER.*$`).FindString(string(page))
+	words := strings.Fields(strings.ReplaceAll(rule, "\\", ""))
+	if len(words) < 10 {
+		t.Fatalf("SECURITY.md has no ACL SETUSER: %q", rule)
+	}
+	args := make([]any, len(words))
+	for i, w := range words {
+		args[i] = w
+	}
+	server := redistest.Start(t)
+	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, Username: words[2], Password: "password"})
+	t.Cleanup(func() { _ = rdb.Close() })
+
+	everyVerb(t, rdb)
+	for _, forbidden := range [][]any{{"KEYS", "*"}, {"FLUSHALL"}, {"GET", "other"}, {"CONFIG", "GET", "*"}, {"EVAL", "return redis.call('FLUSHALL')", 0}} {
+		if err := rdb.Do(t.Context(), forbidden...).Err(); err == nil {
+			t.Errorf("%v is allowed", forbidden)
+		}
+	}
+}
+
+// everyVerb calls each of them once and fails at the first error.
+func everyVerb(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	q, err := queue.New(rdb, "orders", queue.Config{MaxCrashes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	hinted := make(chan struct{}, 100)
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		q.Watch(watching, func() { hinted <- struct{}{} })
+		close(watched)
+	}()
+	<-hinted // it has subscribed
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	task := duly.Task{ID: "a", Kind: "k"}
+	for _, c := range []queue.Conflict{queue.Keep, queue.Replace, queue.Earliest} {
+		_, err = q.Enqueue(ctx, task, queue.OnConflict(c))
+		must(err)
+	}
+	settle := func(action duly.Action) {
+		t.Helper()
+		ds, _, err := q.Pop(ctx, 1, 100*time.Millisecond)
+		must(err)
+		if len(ds) != 1 {
+			t.Fatalf("popped %d tasks before %s", len(ds), action)
+		}
+		_, err = q.Extend(ctx, ds, time.Second)
+		must(err)
+		_, err = q.Enqueue(ctx, duly.Task{ID: "a", Kind: "k"}, queue.OnConflict(queue.Keep))
+		must(err)
+		_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: action}})
+		must(err)
+	}
+	settle(duly.Retried)
+	settle(duly.Released)
+	settle(duly.Buried)
+	_, err = q.Revive(ctx, "a")
+	must(err)
+	_, err = q.Reschedule(ctx, "a", queue.In(time.Hour))
+	must(err)
+	_, err = q.Get(ctx, "a")
+	must(err)
+	_, err = q.Peek(ctx, 1)
+	must(err)
+	_, err = q.Cancel(ctx, "a")
+	must(err)
+	_, err = q.Stats(ctx)
+	must(err)
+	must(q.Pause(ctx))
+	must(q.Resume(ctx))
+	must(q.Lock(ctx, time.Second, func(context.Context) error { return nil }))
+	_, err = q.Purge(ctx, 0)
+	must(err)
+	stop()
+	<-watched
+}

@@ -1,0 +1,161 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A snapshot is what the keys of a queue hold, as doc.go describes them.
+type snapshot struct {
+	due, leased, dead       map[string]int64 // µs
+	task, next, fail, crash map[string]string
+	conf, stat              map[string]string
+	fence                   string
+}
+
+func (r *rig) snapshot(tb testing.TB) snapshot {
+	tb.Helper()
+	s, err := r.read(context.Background()) // the test's own has ended when its clean-ups run
+	must(tb, err)
+	return s
+}
+
+func (r *rig) read(ctx context.Context) (snapshot, error) {
+	pipe := r.Pipeline() // a transaction is refused at the memory limit
+	zset := func(name string) *redis.ZSliceCmd { return pipe.ZRangeWithScores(ctx, r.key(name), 0, -1) }
+	hash := func(name string) *redis.MapStringStringCmd { return pipe.HGetAll(ctx, r.key(name)) }
+	due, leased, dead := zset("due"), zset("leased"), zset("dead")
+	task, next, fail, crash := hash("task"), hash("next"), hash("fail"), hash("crash")
+	conf, stat, fence := hash("conf"), hash("stat"), pipe.Get(ctx, r.key("fence"))
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return snapshot{}, err
+	}
+	return snapshot{
+		due: scores(due.Val()), leased: scores(leased.Val()), dead: scores(dead.Val()),
+		task: task.Val(), next: next.Val(), fail: fail.Val(), crash: crash.Val(),
+		conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
+	}, nil
+}
+
+func scores(zs []redis.Z) map[string]int64 {
+	set := make(map[string]int64, len(zs))
+	for _, z := range zs {
+		set[fmt.Sprint(z.Member)] = int64(z.Score)
+	}
+	return set
+}
+
+var leasedMember = regexp.MustCompile(`(?s)^\d+:\d+:(.*)$`)
+
+// broken returns what of the invariants does not hold: an ID is in exactly one
+// of due, leased and dead; its record exists exactly then; failures, crashes and
+// replacements exist only for such IDs, the last only for leased ones.
+func (s snapshot) broken() []string {
+	var broken []string
+	places := make(map[string][]string)
+	for id := range s.due {
+		places[id] = append(places[id], "due")
+	}
+	for id := range s.dead {
+		places[id] = append(places[id], "dead")
+	}
+	leased := make(map[string]bool)
+	for member := range s.leased {
+		match := leasedMember.FindStringSubmatch(member)
+		if match == nil {
+			broken = append(broken, fmt.Sprintf("leased member %q", member))
+			continue
+		}
+		leased[match[1]] = true
+		places[match[1]] = append(places[match[1]], "leased")
+	}
+	for id, in := range places {
+		if len(in) > 1 {
+			broken = append(broken, fmt.Sprintf("%q is in %v", id, in))
+		}
+		if _, ok := s.task[id]; !ok {
+			broken = append(broken, fmt.Sprintf("%q is %s without a record", id, in[0]))
+		}
+	}
+	for id := range s.task {
+		if places[id] == nil {
+			broken = append(broken, fmt.Sprintf("%q has a record and is nowhere", id))
+		}
+	}
+	for id := range s.next {
+		if !leased[id] {
+			broken = append(broken, fmt.Sprintf("%q has a replacement and is not leased", id))
+		}
+	}
+	for what, hash := range map[string]map[string]string{"failures": s.fail, "crashes": s.crash} {
+		for id := range hash {
+			if places[id] == nil {
+				broken = append(broken, fmt.Sprintf("%q has %s and is nowhere", id, what))
+			}
+		}
+	}
+	return broken
+}
+
+// check fails the test if the queue's keys break an invariant.
+func (r *rig) check(tb testing.TB) {
+	tb.Helper()
+	for _, broken := range r.snapshot(tb).broken() {
+		tb.Errorf("invariant broken: %s", broken)
+	}
+}
+
+// unchanged fails the test unless f leaves the queue's keys as they are.
+func (r *rig) unchanged(tb testing.TB, f func()) {
+	tb.Helper()
+	before := r.snapshot(tb)
+	f()
+	if after := r.snapshot(tb); !reflect.DeepEqual(before, after) {
+		tb.Fatalf("keys changed\nfrom %+v\nto   %+v", before, after)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// TestTheCheckerSeesBrokenInvariants plants each breach, for a checker that sees
+// nothing proves nothing.
+func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
+	t.Parallel()
+	zset, hash := map[string]int64{"a": 1}, map[string]string{"a": "x"}
+	good := []snapshot{
+		{},
+		{due: zset, task: hash, fail: hash, crash: hash},
+		{dead: zset, task: hash, fail: hash},
+		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash},
+		{leased: map[string]int64{"1:2:a:\nb": 1}, task: map[string]string{"a:\nb": "x"}},
+	}
+	for i, s := range good {
+		if broken := s.broken(); broken != nil {
+			t.Errorf("good %d: %v", i, broken)
+		}
+	}
+	bad := []snapshot{
+		{due: zset},
+		{task: hash},
+		{due: zset, dead: zset, task: hash},
+		{due: zset, leased: map[string]int64{"1:2:a": 1}, task: hash},
+		{leased: map[string]int64{"1:2:a": 1, "2:2:a": 1}, task: hash},
+		{leased: map[string]int64{"a": 1}, task: hash},
+		{due: zset, task: hash, next: hash},
+		{fail: hash},
+		{crash: hash},
+	}
+	for i, s := range bad {
+		if s.broken() == nil {
+			t.Errorf("bad %d passed: %+v", i, s)
+		}
+	}
+}

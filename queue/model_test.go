@@ -1,0 +1,241 @@
+package queue_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/queue"
+)
+
+// A span is when something happened or will, in µs of the server's clock: at a
+// known moment if both are the same, else somewhere between.
+type span struct{ lo, hi int64 }
+
+func (s span) add(d time.Duration) span {
+	return span{s.lo + d.Microseconds(), s.hi + d.Microseconds()}
+}
+
+// A model is what a queue is meant to be, without Redis.
+type model struct {
+	tasks   map[string]*modelTask
+	limit   int // crashes in a row that bury
+	paused  bool
+	fence   uint64   // the last given
+	unheard []string // IDs that a pop leased whose reply was lost
+}
+
+type modelTask struct {
+	state    queue.State
+	task     duly.Task
+	due      span // of a leased one what it was, and will be if it comes back
+	end      span // of the lease, or of the task if it is dead
+	fence    uint64
+	failures int
+	crashes  int
+	next     *modelTask
+}
+
+func (t *modelTask) member(id string) string { return fmt.Sprintf("%d:%d:%s", t.fence, t.due.lo, id) }
+
+func (m *model) state(id string) queue.State {
+	if t := m.tasks[id]; t != nil {
+		return t.state
+	}
+	return queue.Missing
+}
+
+// enqueue returns what the receipt must say; due is zero if it says none.
+func (m *model) enqueue(task duly.Task, due span, conflict queue.Conflict) (queue.Outcome, queue.State, span) {
+	fresh := &modelTask{state: queue.Due, task: task, due: due}
+	t := m.tasks[task.ID]
+	if t == nil {
+		m.tasks[task.ID] = fresh
+		return queue.Added, queue.Missing, due
+	}
+	rival := t // whose place the new task wants
+	switch t.state {
+	case queue.Leased:
+		rival = t.next
+	case queue.Dead:
+		rival = nil
+	}
+	wins := conflict == queue.Replace || conflict == queue.Earliest && (rival == nil || due.lo < rival.due.lo)
+	switch {
+	case !wins && rival == nil:
+		return queue.Kept, t.state, span{}
+	case !wins:
+		return queue.Kept, t.state, rival.due
+	case t.state == queue.Leased:
+		t.next = fresh
+	default:
+		m.tasks[task.ID] = fresh
+	}
+	return queue.Replaced, t.state, due
+}
+
+// pop returns the IDs that are leased, and whether that repeats a lost pop.
+func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []string, again bool) {
+	if m.paused {
+		return nil, false
+	}
+	m.reclaim(now)
+	again = len(m.unheard) > 0
+	if again {
+		for _, id := range m.unheard[min(n, len(m.unheard)):] {
+			if t := m.tasks[id]; t.next != nil {
+				m.tasks[id] = t.next
+			} else {
+				t.state = queue.Due
+			}
+		}
+		leased = m.unheard[:min(n, len(m.unheard))]
+	} else {
+		leased = m.ready(now)
+		leased = leased[:min(n, len(leased))]
+	}
+	if m.unheard = nil; lost {
+		m.unheard = leased
+	}
+	for _, id := range leased {
+		m.tasks[id].state, m.tasks[id].end = queue.Leased, now.add(lease)
+	}
+	return leased, again
+}
+
+// ready returns the IDs that are due now, in the order of their times.
+func (m *model) ready(now span) []string {
+	var ready []string
+	for id, t := range m.tasks {
+		if t.state == queue.Due && t.due.lo <= now.lo {
+			ready = append(ready, id)
+		}
+	}
+	slices.SortFunc(ready, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.tasks[a].due.lo, m.tasks[b].due.lo), cmp.Compare(a, b))
+	})
+	return ready
+}
+
+// reclaim ends the leases that ran out, in the order of their ends.
+func (m *model) reclaim(now span) {
+	var over []string
+	for id, t := range m.tasks {
+		if t.state == queue.Leased && t.end.lo <= now.lo {
+			over = append(over, id)
+		}
+	}
+	slices.SortFunc(over, func(a, b string) int {
+		s, t := m.tasks[a], m.tasks[b]
+		return cmp.Or(cmp.Compare(s.end.lo, t.end.lo), cmp.Compare(s.member(a), t.member(b)))
+	})
+	suspects := 0
+	for _, id := range over {
+		m.unheard = slices.DeleteFunc(m.unheard, func(u string) bool { return u == id })
+		t := m.tasks[id]
+		if t.next != nil {
+			m.tasks[id] = t.next
+			continue
+		}
+		t.crashes++
+		switch {
+		case t.crashes >= m.limit:
+			t.state, t.end = queue.Dead, now
+			continue
+		case t.crashes == m.limit-1:
+			if suspects > 0 {
+				t.due = now.add(time.Duration(suspects) * 100 * time.Millisecond)
+			}
+			suspects++
+		}
+		t.state = queue.Due
+	}
+}
+
+// held returns the task of a delivery if its lease is the newest.
+func (m *model) held(d *duly.Delivery) *modelTask {
+	t := m.tasks[d.ID]
+	if t == nil || t.state != queue.Leased || t.member(d.ID) != fmt.Sprintf("%d:%d:%s", d.Fence, d.Due.UnixMicro(), d.ID) {
+		return nil
+	}
+	return t
+}
+
+// settle reports whether the lease was held.
+func (m *model) settle(s duly.Settlement, now span) bool {
+	t := m.held(s.Delivery)
+	if t == nil {
+		return false
+	}
+	switch {
+	case t.next != nil:
+		m.tasks[s.Delivery.ID] = t.next
+		return true
+	case s.Action == duly.Acked || s.Action == duly.Dropped:
+		delete(m.tasks, s.Delivery.ID)
+		return true
+	case s.Action == duly.Buried:
+		t.state, t.end = queue.Dead, now
+	default:
+		if t.state = queue.Due; s.In > 0 || s.Action == duly.Retried {
+			t.due = now.add(s.In)
+		}
+	}
+	if s.Action != duly.Released {
+		t.failures++
+		t.crashes = 0
+	}
+	return true
+}
+
+func (m *model) extend(d *duly.Delivery, now span, lease time.Duration) bool {
+	t := m.held(d)
+	if t != nil {
+		t.end = now.add(lease)
+	}
+	return t != nil
+}
+
+func (m *model) cancel(id string) queue.State {
+	state := m.state(id)
+	switch state {
+	case queue.Due:
+		delete(m.tasks, id)
+	case queue.Leased:
+		m.tasks[id].next = nil
+	}
+	return state
+}
+
+func (m *model) reschedule(id string, due span) queue.State {
+	state := m.state(id)
+	switch t := m.tasks[id]; {
+	case state == queue.Due:
+		t.due = due
+	case state == queue.Leased && t.next != nil:
+		t.next.due = due
+	}
+	return state
+}
+
+func (m *model) revive(id string, now span) bool {
+	t := m.tasks[id]
+	if t == nil || t.state != queue.Dead {
+		return false
+	}
+	m.tasks[id] = &modelTask{state: queue.Due, task: t.task, due: now}
+	return true
+}
+
+func (m *model) purge(age time.Duration, now span) int {
+	n := 0
+	for id, t := range m.tasks {
+		if t.state == queue.Dead && t.end.lo <= now.add(-age).lo {
+			delete(m.tasks, id)
+			n++
+		}
+	}
+	return n
+}

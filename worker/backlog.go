@@ -89,9 +89,12 @@ func (b *backlog) watch() {
 	}
 }
 
+// sweepStale holds mu until all is given back: what comes after close would find
+// its settler gone.
 func (b *backlog) sweepStale() {
 	before := time.Now().Add(-stale)
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	n := 0
 	for n < len(b.items)-b.idle && !b.items[n].fetched.After(before) {
 		n++
@@ -99,7 +102,6 @@ func (b *backlog) sweepStale() {
 	old := b.items[:n:n]
 	b.items = b.items[n:]
 	b.watch()
-	b.mu.Unlock()
 	if len(old) > 0 {
 		b.slow()
 		b.all(old)

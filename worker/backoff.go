@@ -20,7 +20,7 @@ func Exponential(base, most time.Duration) Backoff {
 		panic("worker: Exponential needs 0 < base ≤ most")
 	}
 	return func(attempt int, _ error, _ *duly.Task) time.Duration {
-		return rand.N(doubled(base, most, attempt-1) + 1) //nolint:gosec // spreads load, secures nothing
+		return rand.N(doubled(base, most, attempt-1)) //nolint:gosec // spreads load, secures nothing
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,11 +41,12 @@ type executor struct {
 	unknownDelay time.Duration
 	log          *zap.Logger
 	counters     *counters
+	running      atomic.Int64 // of this Run; counters has all
 	unknown      rareLog
 }
 
 // execute runs the handler of a flight and hands its verdict to the settler.
-// The deferred part also runs if the handler ends this goroutine.
+// The deferred parts also run if the handler, or a backoff, ends this goroutine.
 func (x *executor) execute(f *flight) {
 	timeout := x.timeout
 	if f.Timeout > 0 {
@@ -55,34 +57,45 @@ func (x *executor) execute(f *flight) {
 		f.settler.put(f, duly.Settlement{Action: duly.Released}) // which finds it lost
 		return
 	}
+	x.running.Add(1)
 	x.counters.running.Add(1)
-	verdict := duly.Settlement{Action: duly.Retried, Err: errGoexit, In: time.Second}
+	answer := errGoexit
+	verdict := x.failure(f.Delivery, errGoexit)
 	defer func() {
 		stop()
 		x.counters.running.Add(-1)
+		x.running.Add(-1)
 		x.tell(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 	}()
-	verdict = x.attempt(ctx, f.Delivery)
+	defer func() { verdict = x.judge(ctx, f.Delivery, answer) }()
+	answer = x.call(ctx, f.Delivery)
 }
 
-// attempt calls the handler and judges its answer. A panic, also of a backoff,
-// is a failure.
-func (x *executor) attempt(ctx context.Context, d *duly.Delivery) (verdict duly.Settlement) {
-	returned := false
+// call calls the handler. A panic, also of the error that it returns, is an error.
+func (x *executor) call(ctx context.Context, d *duly.Delivery) (err error) {
 	defer func() {
-		if value := recover(); value != nil && !returned {
-			x.counters.panics.Add(1)
-			failure := &PanicError{Value: value, Stack: debug.Stack()}
-			verdict = duly.Settlement{Action: duly.Retried, Err: failure, In: time.Second}
-			if d.Attempt >= x.attempts(d) {
-				verdict.Action = duly.Buried
-			}
+		if value := recover(); value != nil {
+			err = x.panicked(value)
 		}
 	}()
-	verdict = x.judge(ctx, d, x.handler.HandleTask(ctx, d))
-	returned = true
-	return verdict
+	if err = x.handler.HandleTask(ctx, d); err != nil {
+		_ = err.Error() // later nothing would recover it
+	}
+	return err
+}
+
+func (x *executor) panicked(value any) *PanicError {
+	x.counters.panics.Add(1)
+	return &PanicError{Value: value, Stack: debug.Stack()}
+}
+
+// failure is the verdict on an attempt if the backoff cannot be asked.
+func (x *executor) failure(d *duly.Delivery, err error) duly.Settlement {
+	if d.Attempt >= x.attempts(d) {
+		return duly.Settlement{Action: duly.Buried, Err: err}
+	}
+	return duly.Settlement{Action: duly.Retried, Err: err, In: time.Second}
 }
 
 func (x *executor) attempts(d *duly.Delivery) int {
@@ -92,10 +105,20 @@ func (x *executor) attempts(d *duly.Delivery) int {
 	return x.maxAttempts
 }
 
-// judge turns the answer of a handler into what becomes of its task.
-func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) duly.Settlement {
+// judge turns the answer of a handler into what becomes of its task. A panic, as
+// of a backoff, is a failure.
+func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) (verdict duly.Settlement) {
+	defer func() {
+		if value := recover(); value != nil {
+			verdict = x.failure(d, x.panicked(value))
+		}
+	}()
 	action, in, asked := duly.Outcome(err)
-	verdict := duly.Settlement{Action: action, In: in, Err: err}
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		action, asked = duly.Retried, false // whatever it panicked with
+	}
+	verdict = duly.Settlement{Action: action, In: in, Err: err}
 	if action != duly.Retried {
 		return verdict
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // pollMost bounds how long a fetcher sleeps: a hint that was lost costs this
-// much at most.
+// much at most. It sleeps no longer than a lease either, so as to see those of
+// other workers before they run out.
 const pollMost = 5 * time.Second
 
 // callMost bounds one call of a source.
@@ -41,18 +42,20 @@ func (f *fetcher) run(ctx, lasting context.Context) {
 	var failing pause
 	for {
 		n := f.slots.take(ctx, f.share)
-		if n == 0 {
+		if n == 0 || ctx.Err() != nil {
 			return
 		}
 		got, wait, err := f.pop(lasting, n)
 		f.slots.refund(f.share, n-got)
-		f.health.report(err)
+		if lasting.Err() == nil {
+			f.health.report(err)
+		}
 		switch {
 		case err != nil:
 			f.sleep(ctx, failing.next(), nil)
 			continue
 		case got < n:
-			f.sleep(ctx, min(wait, pollMost), f.hints)
+			f.sleep(ctx, min(wait, pollMost, f.lease), f.hints)
 		}
 		failing.reset()
 	}

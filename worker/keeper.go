@@ -82,8 +82,11 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // look loses what has ended, collects what is to be extended, and says when to
-// look again; zero if nothing is held.
+// look again; zero if nothing is held. What is to be extended soon goes along
+// with what is to be now, so that there are few calls however many flights.
 func (k *keeper) look(now time.Time, extending bool) (due []*flight, next time.Time) {
+	var along []*flight
+	soon := now.Add(k.lease / 10)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for f := range k.held {
@@ -101,10 +104,16 @@ func (k *keeper) look(now time.Time, extending bool) (due []*flight, next time.T
 			due = append(due, f)
 		case renewal.Before(until):
 			at = renewal
+			if renewal.Before(soon) {
+				along = append(along, f)
+			}
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
 		}
+	}
+	if len(due) > 0 {
+		due = append(due, along...)
 	}
 	return due, next
 }
@@ -112,7 +121,7 @@ func (k *keeper) look(now time.Time, extending bool) (due []*flight, next time.T
 // extend extends leases. What fails is tried again after a tenth of the lease,
 // a second at most.
 func (k *keeper) extend(ctx context.Context, flights []*flight) {
-	ctx, cancel := context.WithTimeout(ctx, min(callMost, k.lease/3))
+	call, cancel := context.WithTimeout(ctx, min(callMost, k.lease/3))
 	defer cancel()
 	byDelivery := make(map[*duly.Delivery]*flight, len(flights))
 	deliveries := make([]*duly.Delivery, len(flights))
@@ -120,8 +129,8 @@ func (k *keeper) extend(ctx context.Context, flights []*flight) {
 		deliveries[i], byDelivery[f.Delivery] = f.Delivery, f
 	}
 	sent := time.Now()
-	lost, err := k.source.Extend(ctx, deliveries, k.lease)
-	if ctx.Err() == nil || err == nil {
+	lost, err := k.source.Extend(call, deliveries, k.lease)
+	if ctx.Err() == nil {
 		k.health.report(err)
 	}
 	for _, d := range lost {

@@ -8,6 +8,10 @@ import (
 	"github.com/dulyhq/duly"
 )
 
+// longest bounds the delay of a retry: a source refuses one that is out of its
+// bounds, and with it the batch.
+const longest = 100 * 365 * 24 * time.Hour
+
 // A settler records what became of one source's flights. What comes while a
 // call is on its way goes together with the next.
 type settler struct {
@@ -31,7 +35,7 @@ type landing struct {
 
 // put takes a flight that has ended.
 func (s *settler) put(f *flight, settlement duly.Settlement) {
-	settlement.Delivery = f.Delivery
+	settlement.Delivery, settlement.In = f.Delivery, min(settlement.In, longest)
 	s.mu.Lock()
 	s.pending = append(s.pending, landing{f, settlement})
 	s.mu.Unlock()

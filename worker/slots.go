@@ -18,37 +18,49 @@ const (
 // fetched ahead for quick handlers. Sources that want them at the same time get
 // them by weight.
 type slots struct {
-	mu    sync.Mutex // guards what follows and the shares
-	size  int        // goroutines
-	ahead int        // fetched ahead
-	out   int        // given out
-	want  []*share   // those that wait
-	pass  float64    // the virtual time of the last one served
+	mu     sync.Mutex // guards what follows and the shares
+	size   int        // goroutines
+	ahead  int        // fetched ahead
+	out    int        // dealt
+	shares []*share
+	pass   float64 // the virtual time of the last one served
+	weight float64 // of all shares
 
 	since time.Time // start of the window in which done counts
 	done  int
 }
 
 // A share is one source's right to slots. Sources that compete are served by
-// stride scheduling: the one with the lowest pass first, which then grows by
-// what it got over its weight (Waldspurger and Weihl, 1995).
+// stride scheduling: a slot goes to the one with the lowest pass, which then
+// grows by one over its weight (Waldspurger and Weihl, 1995). One that is about
+// to come back for more competes while it is popping, or the others would take
+// what becomes free just then.
 type share struct {
 	weight float64
 	pass   float64
+	idle   bool // its source had less than it got slots for
+	waits  bool
+	ready  int // dealt, not yet granted
 	grant  chan int
 }
 
 func newSlots(size int) *slots { return &slots{size: size, since: time.Now()} }
 
-func newShare(weight int) *share {
-	return &share{weight: float64(max(weight, 1)), grant: make(chan int, 1)}
+// share makes the share of a source.
+func (s *slots) share(weight int) *share {
+	sh := &share{weight: float64(max(weight, 1)), idle: true, grant: make(chan int, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares = append(s.shares, sh)
+	s.weight += sh.weight
+	return sh
 }
 
 // take waits for slots and returns how many it got; zero means that ctx ended.
 func (s *slots) take(ctx context.Context, sh *share) int {
 	s.mu.Lock()
-	sh.pass = max(sh.pass, s.pass)
-	s.want = append(s.want, sh)
+	sh.pass = max(sh.pass, s.pass) // nothing is saved up
+	sh.waits = true
 	s.serve()
 	s.mu.Unlock()
 	select {
@@ -58,14 +70,10 @@ func (s *slots) take(ctx context.Context, sh *share) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, other := range s.want {
-		if other == sh {
-			s.want = append(s.want[:i], s.want[i+1:]...)
-			return 0
-		}
+	if !sh.waits {
+		s.out -= <-sh.grant // it was served just now
 	}
-	s.out -= <-sh.grant // it was served just now
-	s.serve()
+	sh.waits = false
 	return 0
 }
 
@@ -73,6 +81,10 @@ func (s *slots) take(ctx context.Context, sh *share) int {
 func (s *slots) refund(sh *share, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if sh.idle = n > 0; sh.idle {
+		n += sh.ready
+		sh.ready = 0
+	}
 	s.out -= n
 	sh.pass -= float64(n) / sh.weight
 	s.serve()
@@ -105,26 +117,45 @@ func (s *slots) slow() {
 	s.ahead, s.done, s.since = 0, 0, time.Now()
 }
 
-// serve hands free slots to those that wait, once they are worth a round trip.
+// serve deals free slots, once they are worth a round trip, and grants what is
+// dealt to those that wait.
 func (s *slots) serve() {
-	for len(s.want) > 0 {
-		free := s.size + s.ahead - s.out
-		if free < max(1, s.ahead/2) {
-			return
-		}
-		first, total := 0, 0.0
-		for i, sh := range s.want {
-			total += sh.weight
-			if sh.pass < s.want[first].pass {
-				first = i
-			}
-		}
-		sh := s.want[first]
-		n := min(max(1, int(float64(free)*sh.weight/total)), batchMost)
-		s.want = append(s.want[:first], s.want[first+1:]...)
-		s.out += n
-		s.pass = sh.pass
-		sh.pass += float64(n) / sh.weight
-		sh.grant <- n
+	free := s.size + s.ahead - s.out
+	if free < max(1, s.ahead/2) {
+		free = 0
 	}
+	for ; free > 0; free-- {
+		sh := s.first()
+		if sh == nil {
+			break
+		}
+		s.pass = sh.pass
+		sh.pass += 1 / sh.weight
+		sh.ready++
+		s.out++
+	}
+	for _, sh := range s.shares {
+		if sh.waits && sh.ready > 0 {
+			n := min(sh.ready, batchMost)
+			sh.ready -= n
+			sh.waits = false
+			sh.grant <- n
+		}
+	}
+}
+
+// first is who gets the next slot, if anyone does. Who is popping can have no
+// more put by than its part of all slots, for the pop may hang.
+func (s *slots) first() *share {
+	var first *share
+	for _, sh := range s.shares {
+		part := float64(s.size+s.ahead) * sh.weight / s.weight
+		if !sh.waits && (sh.idle || float64(sh.ready) >= part) {
+			continue
+		}
+		if first == nil || sh.pass < first.pass {
+			first = sh
+		}
+	}
+	return first
 }

@@ -34,7 +34,7 @@ func New(h duly.Handler, cfg Config, sources ...Source) *Worker {
 // left to themselves, and their tasks run again when the leases have run out.
 func (w *Worker) Run(ctx context.Context) error {
 	cfg := w.cfg.withDefaults()
-	if v := reflect.ValueOf(w.handler); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(w.handler) {
 		return fmt.Errorf("worker: %w: nil handler", ErrInvalid)
 	}
 	if err := cfg.validate(w.sources); err != nil {
@@ -51,7 +51,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		cancelHandlers(duly.ErrStopping)
 		waitFor(p.done, cfg.CancelTimeout)
 	}
-	stuck := w.counters.running.Load()
+	stuck := p.executor.running.Load()
 	f.stop(cfg.CancelTimeout)
 	if stuck > 0 {
 		w.counters.stuck.Add(stuck)
@@ -61,24 +61,36 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
+// isNil reports whether a handler is nil, or holds a nil pointer or function.
+func isNil(h duly.Handler) bool {
+	switch v := reflect.ValueOf(h); v.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Func, reflect.Pointer:
+		return v.IsNil()
+	}
+	return false
+}
+
 // A pool is the goroutines that run handlers.
 type pool struct {
-	backlog *backlog
-	slots   *slots
-	done    chan struct{} // closed when all have ended
+	backlog  *backlog
+	slots    *slots
+	executor *executor
+	done     chan struct{} // closed when all have ended
 }
 
 func (w *Worker) newPool(base context.Context, cfg Config) *pool {
 	giveBack := func(f *flight) { f.settler.put(f, duly.Settlement{Action: duly.Released}) }
 	p := &pool{slots: newSlots(cfg.Concurrency), done: make(chan struct{})}
 	p.backlog = newBacklog(giveBack, p.slots.slow)
-	x := &executor{
+	p.executor = &executor{
 		handler: w.handler, base: base, timeout: cfg.Timeout, maxAttempts: cfg.MaxAttempts,
 		backoff: cfg.Backoff, unknownDelay: cfg.UnknownDelay, log: cfg.Logger, counters: &w.counters,
 	}
 	var g errgroup.Group
 	for range cfg.Concurrency {
-		g.Go(func() error { return p.loop(&g, x) })
+		g.Go(func() error { return p.loop(&g) })
 	}
 	go func() {
 		_ = g.Wait() // the loops return no errors
@@ -89,11 +101,11 @@ func (w *Worker) newPool(base context.Context, cfg Config) *pool {
 
 // loop runs flights until the backlog is closed. A handler that ends the
 // goroutine is followed by another loop.
-func (p *pool) loop(g *errgroup.Group, x *executor) error {
+func (p *pool) loop(g *errgroup.Group) error {
 	ended := false
 	defer func() {
 		if !ended {
-			g.Go(func() error { return p.loop(g, x) })
+			g.Go(func() error { return p.loop(g) })
 		}
 	}()
 	for {
@@ -102,7 +114,7 @@ func (p *pool) loop(g *errgroup.Group, x *executor) error {
 			ended = true
 			return nil
 		}
-		x.execute(f)
+		p.executor.execute(f)
 	}
 }
 
@@ -121,7 +133,7 @@ func (w *Worker) startFeeds(ctx context.Context, cfg Config, p *pool) *feeds {
 		k := newKeeper(source, cfg.Lease, h)
 		s := &settler{source: source, keeper: k, slots: p.slots, health: h, counters: &w.counters, wake: make(chan struct{}, 1)}
 		f := &fetcher{
-			source: source, lease: cfg.Lease, slots: p.slots, share: newShare(cfg.Weights[source.Name()]),
+			source: source, lease: cfg.Lease, slots: p.slots, share: p.slots.share(cfg.Weights[source.Name()]),
 			keeper: k, settler: s, backlog: p.backlog, health: h, hints: make(chan struct{}, 1),
 		}
 		all.settlers = append(all.settlers, s)

@@ -19,6 +19,8 @@ demo: ## Run the flash sale; ARGS="-h" lists its flags
 
 .PHONY: test
 test: ## Run every test; those that need redis-server use it if it is on the PATH
+	@command -v redis-server >/dev/null || echo "skipped: what needs redis-server, which is not on the PATH"
+	@test -n "$$DATABASE_URL" || echo "skipped: what needs PostgreSQL, for DATABASE_URL is not set"
 	go test $(RACE) ./...
 	cd examples/flashsale && go test ./...
 

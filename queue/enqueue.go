@@ -148,7 +148,7 @@ func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOpti
 	return r, err
 }
 
-// EnqueueMany adds tasks in their order, a thousand a round trip at most, and
+// EnqueueMany adds tasks in their order, 500 a round trip at most, and
 // returns a receipt for each. If one of them is invalid, none is sent and there
 // are no receipts. After any other error each receipt tells its own: those
 // without Err have been taken.

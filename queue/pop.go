@@ -19,7 +19,7 @@ const adoptTTL = 30 * time.Second
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
 // now, at most a day. While another holds the queue's lock, or the queue is
-// paused, there are none. n is 1 to 1,000, the lease 10 ms to 24 h.
+// paused, there are none. n is 1 to 500, the lease 10 ms to 24 h.
 //
 // Each delivery is to be ended by [Queue.Settle] before its lease runs out,
 // which is counted from when the server handed it out; else the task is due

@@ -9,7 +9,7 @@ import (
 	"github.com/dulyhq/duly"
 )
 
-// Settle ends deliveries: each as its Action says, a thousand a round trip. It
+// Settle ends deliveries: each as its Action says, 500 a round trip. It
 // returns the deliveries whose lease is no longer held; for these nothing has
 // changed. After an error it is not known of the others whether they have been
 // settled, unless the error shows that Redis refused; settling again then
@@ -41,8 +41,8 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 	return lost, nil
 }
 
-// Extend makes the leases of deliveries last for the given time from now, a
-// thousand a round trip. It returns the deliveries whose lease is no longer held.
+// Extend makes the leases of deliveries last for the given time from now, 500 a
+// round trip. It returns the deliveries whose lease is no longer held.
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
 func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {

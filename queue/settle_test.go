@@ -118,7 +118,7 @@ func TestSettleReportsStaleDeliveriesOfThousands(t *testing.T) {
 				settlements = append(settlements, duly.Settlement{Delivery: d, Action: duly.Acked})
 			}
 		}
-		for _, i := range []int{0, 999, 1000, 1500, n - 1} {
+		for _, i := range []int{0, queue.MaxBatch - 1, queue.MaxBatch, 3 * queue.MaxBatch / 2, n - 1} {
 			stale = append(stale, settlements[i].Delivery)
 		}
 		r.lapse(t, stale...)

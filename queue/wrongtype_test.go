@@ -101,11 +101,11 @@ func TestAKeyOfAnotherTypeIsAClearErrorAndNothingIsWrittenHalf(t *testing.T) {
 					must(t, r.Rename(t.Context(), key, key+":kept").Err())
 				}
 				must(t, plant(r, t, key))
-				failed := 0
+				failed, before := 0, r.raw(t)
 				for _, verb := range names {
-					before := r.raw(t)
 					err := verbs[verb]()
 					if err == nil {
+						before = r.raw(t)
 						continue
 					}
 					failed++

@@ -11,7 +11,7 @@ import (
 const (
 	aheadTime = 15 * time.Millisecond
 	aheadMost = 1_000
-	batchMost = 1_000
+	batchMost = 500 // the most that a Pop brings
 )
 
 // slots bounds what a worker holds: a goroutine of the pool each, and some

@@ -14,7 +14,7 @@ type Source interface {
 	// Name tells sources apart: in weights, deliveries and logs.
 	Name() string
 
-	// Pop leases up to n tasks that are due, the earliest first, and reports how
+	// Pop leases up to n tasks, 1 to 500, that are due, the earliest first, and reports how
 	// long it will be until there may be more. After an error the next Pop
 	// brings what this one may have leased.
 	Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)

@@ -109,8 +109,8 @@ func TestReviveAllAndPurge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 {
-			if _, _, err := q.Pop(t.Context(), 1000, time.Second); err != nil {
+		for range 3 {
+			if _, _, err := q.Pop(t.Context(), queue.MaxBatch, time.Second); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -88,7 +88,7 @@ var popFaults = []fault{
 
 	{"takes the latest first", func(f *faulty, _ *workertest.Harness) {
 		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
-			ds, wait, err := f.Source.Pop(ctx, 1000, lease)
+			ds, wait, err := f.Source.Pop(ctx, 500, lease)
 			spare := max(len(ds)-n, 0)
 			_, _ = f.Source.Settle(ctx, settlements(ds[:spare], duly.Released))
 			return ds[spare:], wait, err

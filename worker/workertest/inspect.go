@@ -88,7 +88,7 @@ func (s *Source) Peek(ctx context.Context, n int) ([]Info, error) {
 // List shows tasks of a state by their At, the earliest first: limit of them, 1
 // to 1,000, after leaving out offset.
 func (s *Source) List(ctx context.Context, state State, offset, limit int) ([]Info, error) {
-	if state != Due && state != Leased && state != Dead || offset < 0 || limit < 1 || limit > maxBatch {
+	if state != Due && state != Leased && state != Dead || offset < 0 || limit < 1 || limit > maxPage {
 		return nil, s.wrap("list", fmt.Errorf("%w: %d of state %q after %d", worker.ErrInvalid, limit, state, offset))
 	}
 	end, err := s.begin(ctx)

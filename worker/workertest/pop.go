@@ -13,7 +13,8 @@ import (
 
 // Bounds that a queue has too.
 const (
-	maxBatch   = 1_000
+	maxBatch   = 500
+	maxPage    = 1_000
 	maxWait    = 24 * time.Hour // reported if nothing is known to come
 	minLease   = 10 * time.Millisecond
 	maxLease   = 24 * time.Hour
@@ -24,7 +25,7 @@ const (
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
 // now, at most a day. n is 1
-// to 1,000, the lease 10 ms to 24 h.
+// to 500, the lease 10 ms to 24 h.
 //
 // A lease that ran out makes its task due again with one more crash; the third in
 // a row buries it.

@@ -202,7 +202,9 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 	for _, n := range []int{0, -1, math.MinInt, queue.MaxBatch + 1, math.MaxInt} {
 		_, _, err := q.Pop(ctx, n, time.Second)
 		refused(t, "pop n", err)
-		_, err = q.Peek(ctx, n)
+	}
+	for _, n := range []int{0, -1, math.MinInt, queue.MaxPage + 1, math.MaxInt} {
+		_, err := q.Peek(ctx, n)
 		refused(t, "peek n", err)
 	}
 	for _, lease := range []time.Duration{0, -1, math.MinInt64, queue.MinLease - 1, queue.MaxLease + 1, math.MaxInt64} {

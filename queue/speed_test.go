@@ -40,7 +40,7 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 	r.settle(t, duly.Buried, r.pop(t, queue.MaxBatch)...)
 	leased := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...)
 	must(t, r.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
-	must(t, r.ConfigSet(ctx, "slowlog-max-len", "1000").Err())
+	must(t, r.ConfigSet(ctx, "slowlog-max-len", "10000").Err())
 
 	var popped [rounds + 1][]*duly.Delivery
 	verbs := []struct {
@@ -82,7 +82,7 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 		for round := 1; round <= rounds; round++ {
 			must(t, verb.call(round))
 		}
-		entries, err := r.SlowLogGet(ctx, 1000).Result()
+		entries, err := r.SlowLogGet(ctx, 10000).Result()
 		must(t, err)
 		var took []time.Duration
 		for _, entry := range entries {

@@ -167,7 +167,10 @@ func (l *Lease) Release(ctx context.Context) error {
 // outlive returns a context that ends cleanupTimeout after ctx.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(cleanupTimeout, cancel) })
+	stop := context.AfterFunc(ctx, func() {
+		_ = sleep(longer, cleanupTimeout)
+		cancel()
+	})
 	return longer, func() { stop(); cancel() }
 }
 

@@ -184,6 +184,22 @@ func TestReleaseOutlivesItsContextByASecond(t *testing.T) {
 	})
 }
 
+func TestWaiterGivesUpExactlyAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	virtual(t, time.Millisecond, func(t *testing.T, locker *lock.Locker, _ *link, _ *redis.Client) {
+		_, err := locker.TryAcquire(t.Context(), "a", time.Minute)
+		must(t, err)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = locker.Acquire(ctx, "a", time.Minute)
+		wants(t, err, lock.ErrHeld, context.DeadlineExceeded)
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("gave up after %v, want 5 s", took)
+		}
+	})
+}
+
 func TestWaiterPollsUntilTheExpiry(t *testing.T) {
 	t.Parallel()
 	virtual(t, time.Millisecond, func(t *testing.T, locker *lock.Locker, l *link, _ *redis.Client) {

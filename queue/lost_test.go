@@ -159,6 +159,27 @@ func TestALostReplyToSettleIsReportedAsLostTheSecondTime(t *testing.T) {
 	})
 }
 
+func TestALostReplyToOneOfSeveralSettlementScripts(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		_, err := r.q.EnqueueMany(t.Context(), many(queue.MaxBatch+2))
+		must(t, err)
+		deliveries := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...)
+		r.settle(t, duly.Acked, deliveries[7]) // and the script is loaded
+		settlements := make([]duly.Settlement, len(deliveries))
+		for i, d := range deliveries {
+			settlements[i] = duly.Settlement{Delivery: d, Action: duly.Acked}
+		}
+		r.link.onReply(func() error { r.link.lose(); return nil })
+		lost, err := r.q.Settle(t.Context(), settlements)
+		wants(t, err, queue.ErrUnknownOutcome)
+		equal(t, "lost for certain", ids(lost), ids(deliveries[7:8]))
+		lost, err = r.q.Settle(t.Context(), settlements)
+		must(t, err)
+		equal(t, "lost the second time", len(lost), len(deliveries))
+	})
+}
+
 func TestALostReplyToExtendIsHarmless(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

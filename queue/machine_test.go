@@ -26,6 +26,7 @@ const machineLease = time.Hour
 
 var machineIDs = rapid.SampledFrom([]string{"a", "b", "c:1", "d\x20", "é"})
 
+// Invariants 1 to 7, whatever is done in whatever order.
 func TestAnyHistoryOfVerbsIsThatOfTheModel(t *testing.T) {
 	t.Parallel()
 	t.Run("mini", func(t *testing.T) {

@@ -81,6 +81,25 @@ func TestPopTellsHowLongToWait(t *testing.T) {
 	})
 }
 
+func TestAPopAfterTheWaitBringsTheTask(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		r.enqueue(t, "x", queue.In(30*time.Millisecond))
+		for {
+			deliveries, wait, err := r.q.Pop(t.Context(), 1, time.Hour)
+			must(t, err)
+			if len(deliveries) == 1 {
+				equal(t, "popped early", deliveries[0].Popped.Before(deliveries[0].Due), false)
+				return
+			}
+			if wait <= 0 || wait > 30*time.Millisecond {
+				t.Fatalf("wait %v", wait)
+			}
+			<-time.After(wait)
+		}
+	})
+}
+
 func TestPopGivesTheBatchOneFenceThatRises(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

@@ -9,9 +9,9 @@ import (
 	"github.com/dulyhq/duly/queue"
 )
 
-// watch watches the rig's queue until the test ends. The first hint, that of
-// the connection, has come.
-func watch(t *testing.T, r *rig) <-chan struct{} {
+// watch watches the rig's queue until it is stopped or the test ends. The first
+// hint, that of the connection, has come.
+func watch(t *testing.T, r *rig) (hinted <-chan struct{}, stop func()) {
 	t.Helper()
 	hints := make(chan struct{}, 100)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -20,9 +20,10 @@ func watch(t *testing.T, r *rig) <-chan struct{} {
 		defer close(done)
 		r.q.Watch(ctx, func() { hints <- struct{}{} })
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
 	awaitHint(t, hints)
-	return hints
+	return hints, stop
 }
 
 func awaitHint(t *testing.T, hints <-chan struct{}) {
@@ -51,7 +52,7 @@ func noHint(t *testing.T, r *rig, hints <-chan struct{}, f func()) {
 func TestWatchHintsWhenTheHeadMovesEarlierAndNotOtherwise(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		hints := watch(t, r)
+		hints, _ := watch(t, r)
 		ctx := t.Context()
 		hint := func(what string, f func()) {
 			t.Helper()
@@ -99,7 +100,7 @@ func TestWatchHintsWhenTheHeadMovesEarlierAndNotOtherwise(t *testing.T) {
 func TestWatchHintsAndListensAgainAfterItsConnectionIsKilled(t *testing.T) {
 	t.Parallel()
 	r, _ := onOwnRedis(t)
-	hints := watch(t, r)
+	hints, _ := watch(t, r)
 	must(t, r.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 	awaitHint(t, hints) // the connection broke
 	awaitHint(t, hints) // and is there again
@@ -110,16 +111,17 @@ func TestWatchHintsAndListensAgainAfterItsConnectionIsKilled(t *testing.T) {
 func TestWatchEndsWithItsContextAlsoWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r, server := onOwnRedis(t)
-	hints := watch(t, r)
+	hints, stop := watch(t, r)
 	server.Kill()
-	awaitHint(t, hints)
 	t.Cleanup(server.Restart) // for the check of the keys
+	awaitHint(t, hints)
+	stop()
 }
 
 func TestWatchIsNotCalledForOtherQueues(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		hints := watch(t, r)
+		hints, _ := watch(t, r)
 		other := newQueue(t, r.client(t, new(link)), r.name+"2", queue.Config{})
 		noHint(t, r, hints, func() {
 			_, err := other.Enqueue(t.Context(), task("a"))

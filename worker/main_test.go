@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(processEnv) != "" {
 		os.Exit(processMain())
 	}
+	logging.Disable() // the client tells of each connection that Redis refuses
 	goleak.VerifyTestMain(m)
 }
 

@@ -86,30 +86,37 @@ func (s *settler) run(ctx context.Context) {
 }
 
 // next takes what is pending, up to a batch, and lets go of what has been lost
-// meanwhile.
+// meanwhile. An empty batch means that nothing is pending.
 func (s *settler) next() (batch []landing, closed bool) {
+	for {
+		taken, over := s.take()
+		var gone []*flight
+		batch = make([]landing, 0, len(taken))
+		for _, l := range taken {
+			if l.flight.held() {
+				batch = append(batch, l)
+			} else {
+				gone = append(gone, l.flight)
+			}
+		}
+		s.finish(gone)
+		s.counters.lost.Add(int64(len(gone)))
+		if len(batch) > 0 || len(taken) == 0 {
+			return batch, over
+		}
+	}
+}
+
+func (s *settler) take() (taken []landing, closed bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := min(len(s.pending), batchMost)
-	taken := s.pending[:n:n]
+	taken = s.pending[:n:n]
 	s.pending = s.pending[n:]
 	if len(s.pending) == 0 {
 		s.pending = nil
 	}
-	closed = s.closed
-	s.mu.Unlock()
-
-	var gone []*flight
-	batch = make([]landing, 0, n)
-	for _, l := range taken {
-		if l.flight.held() {
-			batch = append(batch, l)
-		} else {
-			gone = append(gone, l.flight)
-		}
-	}
-	s.finish(gone)
-	s.counters.lost.Add(int64(len(gone)))
-	return batch, closed
+	return taken, s.closed
 }
 
 // settle reports whether the batch is done with; else it is pending again.

@@ -124,8 +124,8 @@ func TestSettlementIsKeptForAsLongAsItsLease(t *testing.T) {
 	})
 }
 
-// After an outage a full batch of settlements may have lost its leases. What
-// waits behind it has not.
+// After an outage full batches of settlements may have lost their leases. What
+// waits behind them has not.
 func TestSettlementsBehindLostOnesAreSent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake("q")
@@ -136,23 +136,22 @@ func TestSettlementsBehindLostOnesAreSent(t *testing.T) {
 			}
 			return nil
 		}
-		for i := range 1000 {
+		for i := range 2000 {
 			f.add(fmt.Sprintf("early-%d", i), 0)
+		}
+		for i := range 1000 {
 			f.add(fmt.Sprintf("late-%d", i), 8*time.Second)
 		}
-		w := launch(t, handler(func(context.Context, *duly.Delivery) error {
-			time.Sleep(4 * time.Second)
-			return nil
-		}), worker.Config{Concurrency: 2000}, f)
+		w := launch(t, work(4*time.Second), worker.Config{Concurrency: 3000}, f)
 		pass(10 * time.Second)
 		f.mu.Lock()
-		for i := range 1000 { // so that they do not run again and wake the settler
+		for i := range 2000 { // so that they do not run again and wake the settler
 			delete(f.tasks, fmt.Sprintf("early-%d", i))
 		}
 		f.mu.Unlock()
 		pass(10 * time.Second)
-		if s := w.Stats(); s.Lost != 1000 || s.Acked != 1000 {
-			t.Errorf("counted %+v, want 1,000 lost and 1,000 acked", s)
+		if s := w.Stats(); s.Lost != 2000 || s.Acked != 1000 {
+			t.Errorf("counted %+v, want 2,000 lost and 1,000 acked", s)
 		}
 	})
 }

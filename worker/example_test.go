@@ -1,0 +1,114 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/queue"
+	"github.com/dulyhq/duly/worker"
+)
+
+// CancelArgs are the arguments of order.cancel.
+type CancelArgs struct{ OrderID string }
+
+var CancelOrder = duly.Kind[CancelArgs]{
+	Name: "order.cancel",
+	ID:   func(a CancelArgs) string { return "cancel:" + a.OrderID },
+}
+
+// exampleQueue returns a queue on a Redis in memory.
+func exampleQueue() (orders *queue.Queue, end func()) {
+	mini, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	if orders, err = queue.New(rdb, "orders", queue.Config{}); err != nil {
+		panic(err)
+	}
+	return orders, func() { _ = rdb.Close(); mini.Close() }
+}
+
+// A worker runs the tasks of a queue when they are due. Here the only task ends
+// it; a program ends it by a signal.
+func ExampleNew() {
+	orders, end := exampleQueue()
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	mux := duly.NewMux()
+	CancelOrder.Handle(mux, func(_ context.Context, a CancelArgs, d *duly.Delivery) error {
+		fmt.Printf("order %s is cancelled, attempt %d\n", a.OrderID, d.Attempt)
+		stop()
+		return nil
+	})
+	task := CancelOrder.Task(CancelArgs{OrderID: "42"})
+	if _, err := orders.Enqueue(ctx, task, queue.In(50*time.Millisecond)); err != nil {
+		fmt.Println(err)
+	}
+
+	err := worker.New(mux, worker.Config{Concurrency: 64}, orders).Run(ctx)
+	fmt.Println("stopped:", err)
+	// Output:
+	// order 42 is cancelled, attempt 1
+	// stopped: <nil>
+}
+
+// When the context of Run ends, handlers may finish within the drain time. Then
+// they are told to stop, which costs their tasks no attempt.
+func ExampleWorker_Run() {
+	orders, end := exampleQueue()
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	mux := duly.NewMux()
+	CancelOrder.Handle(mux, func(ctx context.Context, _ CancelArgs, _ *duly.Delivery) error {
+		stop()
+		<-ctx.Done()
+		fmt.Println(context.Cause(ctx))
+		return ctx.Err()
+	})
+	task := CancelOrder.Task(CancelArgs{OrderID: "42"})
+	if _, err := orders.Enqueue(ctx, task); err != nil {
+		fmt.Println(err)
+	}
+
+	w := worker.New(mux, worker.Config{DrainTimeout: 50 * time.Millisecond}, orders)
+	fmt.Println("stopped:", w.Run(ctx))
+	info, err := orders.Get(context.Background(), "cancel:42")
+	fmt.Println(info.State, info.Failures, err)
+	// Output:
+	// duly: worker is stopping
+	// stopped: <nil>
+	// due 0 <nil>
+}
+
+// A mistake in the settings is reported when the worker is to run.
+func ExampleWorker_Run_invalid() {
+	err := worker.New(duly.NewMux(), worker.Config{Concurrency: -1}).Run(context.Background())
+	fmt.Println(errors.Is(err, worker.ErrInvalid), err)
+	// Output:
+	// true worker: invalid argument: Concurrency -1 is not between 1 and 10000
+}
+
+// A backoff of one's own, for tasks of which some are urgent.
+func ExampleBackoff() {
+	slow := worker.Exponential(time.Minute, time.Hour)
+	backoff := worker.Backoff(func(attempt int, err error, task *duly.Task) time.Duration {
+		if task.Headers["urgent"] != "" {
+			return time.Second
+		}
+		return slow(attempt, err, task)
+	})
+	fmt.Println(backoff(7, nil, &duly.Task{Headers: map[string]string{"urgent": "yes"}}))
+	// Output:
+	// 1s
+}

@@ -67,11 +67,31 @@ func TestTasksThatCrashedTogetherGetTheirLastChanceApart(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		d := c.popOne(t, id)
 		equal(t, "crashes", d.Crashes, 2)
+		c.step(100 * time.Millisecond)
+		equal(t, "popped beside the one on trial", ids(c.pop(t, 9)), []string{})
 		c.settle(t, duly.Acked, d)
 		c.step(100*time.Millisecond - time.Microsecond)
 		equal(t, "popped 1 µs early", ids(c.pop(t, 9)), []string{})
 		c.step(time.Microsecond)
 	}
+}
+
+func TestATrialEndsWithAThirdOfItsLease(t *testing.T) {
+	t.Parallel()
+	c := newClock(t)
+	for _, id := range []string{"a", "b"} {
+		c.enqueue(t, id)
+	}
+	for range 2 {
+		equal(t, "popped", ids(c.pop(t, 9)), []string{"a", "b"})
+		c.step(time.Hour)
+	}
+	_, _, err := c.q.Pop(t.Context(), 9, time.Minute) // a, which hangs
+	must(t, err)
+	c.step(20*time.Second - time.Microsecond)
+	equal(t, "popped 1 µs early", ids(c.pop(t, 9)), []string{})
+	c.step(100 * time.Millisecond)
+	equal(t, "popped after the trial", ids(c.pop(t, 9)), []string{"b"})
 }
 
 func TestATaskThatSettlesInBetweenIsNotBuriedForCrashes(t *testing.T) {

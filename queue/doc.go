@@ -48,6 +48,7 @@
 //	…fence   string  the last fencing token
 //	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its Locker
 //	…pop:<i> string  <number>:<fence>:<lease end> of the last pop of one Queue value
+//	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
 //	…conf    hash    paused
 //	…stat    hash    counters
 //	…wake    channel a hint that the head of due has moved earlier
@@ -71,9 +72,10 @@
 //     again under the same fence, and nothing waits for a lease to run out.
 //   - Only the newest lease settles or extends. A late holder is told so and
 //     changes nothing.
-//   - A task whose leases run out MaxCrashes times in a row is buried. Those that
-//     crashed beside it get their last chance 100 ms apart, so that it does not
-//     take them along.
+//   - A task whose leases run out MaxCrashes times in a row is buried. Those with
+//     one chance left are tried one at a time, each for a third of a lease at
+//     most, so that the one that kills workers does not take along those that
+//     ran beside it.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

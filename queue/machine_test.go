@@ -173,6 +173,9 @@ func (s *machine) rise(rt *rapid.T, leased []string) {
 	s.m.fence = fence
 	for _, id := range leased {
 		s.m.tasks[id].fence = fence
+		if id == s.m.suspect && s.m.tried == 0 {
+			s.m.tried = fence
+		}
 	}
 }
 

@@ -25,6 +25,10 @@ type model struct {
 	paused  bool
 	fence   uint64   // the last given
 	unheard []string // IDs that a pop leased whose reply was lost
+
+	suspect  string // the ID on trial, whose lease has the fence
+	tried    uint64 // zero if the pop is yet to be given one
+	trialEnd span
 }
 
 type modelTask struct {
@@ -94,7 +98,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 		leased = m.unheard[:min(n, len(m.unheard))]
 	} else {
 		leased = m.ready(now)
-		leased = leased[:min(n, len(leased))]
+		leased = m.try(leased[:min(n, len(leased))], now, lease)
 	}
 	if m.unheard = nil; lost {
 		m.unheard = leased
@@ -103,6 +107,26 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 		m.tasks[id].state, m.tasks[id].end = queue.Leased, now.add(lease)
 	}
 	return leased, again
+}
+
+// try keeps of some IDs one that one more crash would bury, unless another is on
+// trial.
+func (m *model) try(ids []string, now span, lease time.Duration) (kept []string) {
+	t := m.tasks[m.suspect]
+	busy := now.lo < m.trialEnd.lo && t != nil && t.state == queue.Leased && t.fence == m.tried
+	for _, id := range ids {
+		t := m.tasks[id]
+		last := m.limit > 1 && t.crashes >= m.limit-1
+		if last && busy {
+			t.due = now.add(100 * time.Millisecond)
+			continue
+		}
+		if last {
+			busy, m.suspect, m.trialEnd, m.tried = true, id, now.add(lease/3), 0
+		}
+		kept = append(kept, id)
+	}
+	return kept
 }
 
 // ready returns the IDs that are due now, in the order of their times.
@@ -131,7 +155,6 @@ func (m *model) reclaim(now span) {
 		s, t := m.tasks[a], m.tasks[b]
 		return cmp.Or(cmp.Compare(s.end.lo, t.end.lo), cmp.Compare(s.member(a), t.member(b)))
 	})
-	suspects := 0
 	for _, id := range over {
 		m.unheard = slices.DeleteFunc(m.unheard, func(u string) bool { return u == id })
 		t := m.tasks[id]
@@ -139,18 +162,10 @@ func (m *model) reclaim(now span) {
 			m.tasks[id] = t.next
 			continue
 		}
-		t.crashes++
-		switch {
-		case t.crashes >= m.limit:
-			t.state, t.end = queue.Dead, now
-			continue
-		case t.crashes == m.limit-1:
-			if suspects > 0 {
-				t.due = now.add(time.Duration(suspects) * 100 * time.Millisecond)
-			}
-			suspects++
-		}
 		t.state = queue.Due
+		if t.crashes++; t.crashes >= m.limit {
+			t.state, t.end = queue.Dead, now
+		}
 	}
 }
 

@@ -268,3 +268,60 @@ func TestManyLeasesAreKept(t *testing.T) {
 		}
 	})
 }
+
+// A cutOff is a source as a worker sees it whose machine dies after its first
+// pop: no call comes through any more.
+type cutOff struct {
+	*fake
+	popped chan struct{} // closed with the first pop
+}
+
+func (c *cutOff) dead() bool {
+	select {
+	case <-c.popped:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *cutOff) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+	if c.dead() {
+		return nil, 0, errAway
+	}
+	defer close(c.popped)
+	return c.fake.Pop(ctx, n, lease)
+}
+
+func (c *cutOff) Extend(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) {
+	return nil, errAway
+}
+
+func (c *cutOff) Settle(context.Context, []duly.Settlement) ([]*duly.Delivery, error) {
+	return nil, errAway
+}
+
+// A worker that has nothing to do looks for leases that end as often as it must,
+// though it went to sleep before they began and no hint tells it.
+func TestIdleWorkerTakesOverWithinLeasePlus1s(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second} {
+		t.Run(lease.String(), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				f, j := newFake("q"), new(journal)
+				f.mute = true
+				launch(t, handler(j.note), worker.Config{Lease: lease}, f)
+				pass(10 * time.Millisecond)
+				f.add("a", 0)
+				launch(t, watch(time.Hour), worker.Config{Lease: lease}, &cutOff{f, make(chan struct{})})
+				popped := time.Now()
+				pass(lease + time.Second)
+				runs := j.all()
+				if len(runs) != 1 || runs[0].Crashes != 1 {
+					t.Fatalf("runs %+v, want one after the crash", runs)
+				}
+				within(t, "taken over after", runs[0].at.Sub(popped), lease, lease+time.Second)
+			})
+		})
+	}
+}

@@ -12,6 +12,7 @@
 -- KEYS[10] pop     string  <number>:<fence>:<lease end> of the caller's last pop
 -- KEYS[11] conf    hash
 -- KEYS[12] stat    hash
+-- KEYS[13] trial   string  <µs when it ends>:<leased member> of the task on its last chance
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -22,7 +23,7 @@
 -- returns {"ok", now, µs until there may be more or -1, fence, {id, due, ...},
 --          records, failures, crashes} | {"locked", ms left} | {"paused"} | {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
-  crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12]}
+  crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13]}
 local most, lease, limit, number = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 if redis.call('HGET', k.conf, 'paused') then return {'paused'} end
 
@@ -32,6 +33,7 @@ local stop = us(now + lease)
 local last, lastFence, lastStop = string.match(redis.call('GET', k.pop) or '', '^(%d+):(%d+):(%d+)$')
 if last and tonumber(last) >= number then return {'stale'} end
 local fence = tonumber(redis.call('GET', k.fence)) or 0
+local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
 for _, set in ipairs({k.due, k.leased, k.dead}) do redis.call('ZCARD', set) end
 for _, hash in ipairs({k.task, k.next, k.fail, k.crash}) do redis.call('HLEN', hash) end
 
@@ -54,17 +56,40 @@ local function again()
   return head
 end
 
+-- try keeps of a head one task that one more crash would bury, unless another is
+-- on trial, which lasts until it has settled or a third of its lease is over:
+-- else the task that kills workers would take those that run beside it to the
+-- dead letter. The others are due again in 100 ms.
+local function try(head, ids)
+  local crashes = redis.call('HMGET', k.crash, unpack(ids))
+  local busy = trial and tonumber(trialEnd) > now and redis.call('ZSCORE', k.leased, trial)
+  local kept, suspect = {}, nil
+  for i, id in ipairs(ids) do
+    local last = limit > 1 and (tonumber(crashes[i]) or 0) >= limit - 1
+    if last and busy then
+      redis.call('ZADD', k.due, us(now + 100000), id)
+    else
+      if last then busy, suspect = true, id end
+      kept[#kept + 1], kept[#kept + 2] = id, head[2 * i]
+    end
+  end
+  return kept, suspect
+end
+
 -- take removes the head of the due set.
 local function take()
   local head = redis.call('ZRANGE', k.due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+  if #head == 0 then return head end
   local ids = {}
   for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
-  if #ids > 0 then redis.call('ZREM', k.due, unpack(ids)) end
-  return head
+  redis.call('ZREM', k.due, unpack(ids))
+  if redis.call('HLEN', k.crash) == 0 then return head end
+  return try(head, ids)
 end
 
--- grant leases tasks, given as {id, due, ...}, that are in no set.
-local function grant(token, head)
+-- grant leases tasks, given as {id, due, ...}, that are in no set. One of them
+-- may be on trial.
+local function grant(token, head, suspect)
   local ids, members, missing = {}, {}, {}
   for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
   local records = redis.call('HMGET', k.task, unpack(ids))
@@ -73,7 +98,11 @@ local function grant(token, head)
     if at < 0 then at = now end -- a score that is not ours
     head[2 * i] = us(at)
     if records[i] then
-      members[#members + 1], members[#members + 2] = stop, token .. ':' .. head[2 * i] .. ':' .. id
+      local member = token .. ':' .. head[2 * i] .. ':' .. id
+      members[#members + 1], members[#members + 2] = stop, member
+      if id == suspect then
+        redis.call('SET', k.trial, us(now + math.floor(lease / 3)) .. ':' .. member, 'PX', math.ceil(lease / 1000))
+      end
     else
       missing[#missing + 1] = id
     end
@@ -99,10 +128,11 @@ end
 reclaim(k, limit, now)
 local head = again()
 if #head > 0 then return grant(lastFence, head) end
-head = take()
+local suspect
+head, suspect = take()
 if #head == 0 then return {'ok', us(now), wait(), '0', {}, {}, {}, {}} end
 local token = us(math.max(fence + 1, now))
 redis.call('SET', k.fence, token)
-local answer = grant(token, head)
+local answer = grant(token, head, suspect)
 if #head < 2 * most then answer[3] = wait() end
 return answer

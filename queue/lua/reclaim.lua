@@ -20,22 +20,16 @@ local function replace(k, id)
 end
 
 -- back makes a task due again whose lease ran out: as it was, or as its
--- replacement, or not at all if that was one crash too many. Tasks that crashed
--- together and have one more chance get it 100 ms apart, after so many suspects:
--- else the one that kills workers would take the others to the dead letter.
--- Returns whether this task is a suspect.
-local function back(k, id, was, limit, now, suspects)
-  if replace(k, id) then return false end
+-- replacement, or not at all if that was one crash too many.
+local function back(k, id, was, limit, now)
+  if replace(k, id) then return end
   local crashes = (tonumber(redis.call('HGET', k.crash, id)) or 0) + 1 -- HINCRBY could fail, half-way
   redis.call('HSET', k.crash, id, us(crashes))
   if crashes >= limit then
     bury(k, {id}, now)
-    return false
+  else
+    redis.call('ZADD', k.due, was, id)
   end
-  local suspect = crashes == limit - 1
-  if suspect and suspects > 0 then was = us(now + suspects * 100000) end
-  redis.call('ZADD', k.due, was, id)
-  return suspect
 end
 
 -- reclaim ends up to 100 leases that ran out. What is no member of ours is
@@ -44,10 +38,9 @@ local function reclaim(k, limit, now)
   local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
   if #over == 0 then return end
   redis.call('ZREM', k.leased, unpack(over))
-  local suspects = 0
   for _, member in ipairs(over) do
     local was, id = string.match(member, '^%d+:(%d+):(.*)$')
-    if id and #was < 17 and back(k, id, was, limit, now, suspects) then suspects = suspects + 1 end
+    if id and #was < 17 then back(k, id, was, limit, now) end
   end
   redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)
 end

@@ -19,13 +19,12 @@ const (
 	minLease   = 10 * time.Millisecond
 	maxLease   = 24 * time.Hour
 	maxCrashes = 3
-	apart      = 100 * time.Millisecond // between the last chances of tasks that crashed together
+	apart      = 100 * time.Millisecond // until a task that waits for its last chance asks again
 )
 
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
-// now, at most a day. n is 1
-// to 500, the lease 10 ms to 24 h.
+// now, at most a day. n is 1 to 500, the lease 10 ms to 24 h.
 //
 // A lease that ran out makes its task due again with one more crash; the third in
 // a row buries it.
@@ -57,9 +56,7 @@ func checkLease(d time.Duration) error {
 	return nil
 }
 
-// reclaim ends the leases that ran out. Tasks that crashed together and have one
-// more chance get it apart, as in a queue: else the one that kills workers would
-// take the others to the dead letter.
+// reclaim ends the leases that ran out.
 func (s *Source) reclaim(now time.Time) {
 	var over []*entry
 	for _, e := range *s.states[Leased] {
@@ -70,23 +67,15 @@ func (s *Source) reclaim(now time.Time) {
 	slices.SortStableFunc(over, func(a, b *entry) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.fence, b.fence), a.due.Compare(b.due))
 	})
-	suspects := 0
 	for _, e := range over {
 		if s.replaced(e) {
 			continue
 		}
 		e.crashes++
-		again := e.due
-		if e.crashes == maxCrashes-1 {
-			if suspects > 0 {
-				again = now.Add(time.Duration(suspects) * apart)
-			}
-			suspects++
-		}
 		if e.crashes >= maxCrashes {
 			s.move(e, Dead, now)
 		} else {
-			s.move(e, Due, again)
+			s.move(e, Due, e.due)
 		}
 	}
 }
@@ -100,15 +89,48 @@ func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery) {
 		}
 		head = append(head, e)
 	}
+	head = s.try(head, now, stop)
 	if len(head) > 0 {
 		s.fence = max(s.fence+1, uint64(now.UnixMicro()))
 	}
 	for _, e := range head {
 		e.due, e.fence = e.at, s.fence
+		if e.crashes >= maxCrashes-1 {
+			s.trial.fence = e.fence
+		}
 		s.move(e, Leased, stop)
 		ds = append(ds, e.delivery(s.name, now))
 	}
 	return ds
+}
+
+// A trial is the lease of a task on its last chance, and when another may have
+// one beside it.
+type trial struct {
+	of    *entry
+	fence uint64
+	end   time.Time
+}
+
+// try keeps of the head one task that one more crash would bury, unless another
+// is on trial, as a queue does: else the one that kills workers would take those
+// that run beside it to the dead letter.
+func (s *Source) try(head []*entry, now, stop time.Time) (kept []*entry) {
+	t := s.trial
+	busy := now.Before(t.end) && t.of.state == Leased && t.of.fence == t.fence
+	for _, e := range head {
+		last := e.crashes >= maxCrashes-1
+		if last && busy {
+			s.move(e, Due, now.Add(apart))
+			continue
+		}
+		if last {
+			busy = true
+			s.trial.of, s.trial.end = e, now.Add((stop.Sub(now) / 3).Truncate(time.Microsecond))
+		}
+		kept = append(kept, e)
+	}
+	return kept
 }
 
 // wait is how long until a task is due or a lease ends.

@@ -24,6 +24,7 @@ type Source struct {
 	failure  error
 	fence    uint64
 	minted   int // IDs that were left to the source
+	trial    trial
 	tasks    map[string]*entry
 	states   map[State]*line
 	watchers map[chan struct{}]struct{}

@@ -186,8 +186,9 @@ func (c *crowd) visit(ctx context.Context, b *buyer) {
 		c.leave(ctx, b, nil)
 	case status == http.StatusConflict:
 		b.waiting = true
-		c.come(b, b.wait/2+upTo(b.wait))
+		pause := b.wait/2 + upTo(b.wait)
 		b.wait = min(2*b.wait, 4*c.deadline)
+		c.come(b, pause)
 	default:
 		c.leave(ctx, b, fmt.Errorf("POST /orders: status %d", status))
 	}

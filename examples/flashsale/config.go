@@ -94,13 +94,16 @@ func (c *config) validate() error {
 		{"phones", c.Phones, 0, 1_000_000},
 		{"earphones", c.Earphones, 0, 1_000_000},
 		{"unpaid", c.Unpaid, 0, 100},
-		{"late", c.Late, 0, 100 - c.Unpaid},
+		{"late", c.Late, 0, 100},
 		{"fail", c.Fail, 0, 90},
 		{"workers", c.Workers, 1, 64},
 	} {
 		if n.is < n.least || n.is > n.most {
 			return fmt.Errorf("-%s %d is not between %d and %d", n.flag, n.is, n.least, n.most)
 		}
+	}
+	if c.Unpaid+c.Late > 100 {
+		return fmt.Errorf("-unpaid %d and -late %d are over 100 percent together", c.Unpaid, c.Late)
 	}
 	if c.Kill < 0 || c.Kill >= c.Workers {
 		return fmt.Errorf("-kill %d: need 0 or more, and one of the %d workers left", c.Kill, c.Workers)

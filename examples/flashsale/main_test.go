@@ -223,6 +223,27 @@ func TestNoWorkerOutlivesAParentThatWasKilled(t *testing.T) {
 	awaitGone(t, workers)
 }
 
+func TestASaleEndsIfAWorkerDiesByItself(t *testing.T) {
+	t.Parallel()
+	cmd := startProgram(t)
+	workers := childrenOf(t, cmd.Process.Pid)
+	if len(workers) != 3 {
+		t.Fatalf("%d workers, want 3", len(workers))
+	}
+	worker, err := os.FindProcess(workers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnsafe {
+		t.Errorf("ended with %v, want status %d", err, exitUnsafe)
+	}
+	awaitGone(t, workers)
+}
+
 func TestBadFlagsAreOneLineAndStatus2(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
 )
@@ -31,7 +33,7 @@ type outbox struct {
 }
 
 // outboxBatch bounds one look at the orders that owe.
-const outboxBatch = 500
+const outboxBatch = 100
 
 // run works until ctx ends. What it was not told of, such as the debts that a
 // crash left behind, it finds by itself.
@@ -104,12 +106,15 @@ func (o *outbox) ship(ctx context.Context, orders []order) error {
 	if _, err := o.queue.EnqueueMany(ctx, tasksOf(shipOrder, orders)); err != nil {
 		return err
 	}
+	var cancels errgroup.Group
+	cancels.SetLimit(8)
 	for _, order := range orders {
-		if _, err := o.queue.Cancel(ctx, cancelID(order.ID)); err != nil {
+		cancels.Go(func() error {
+			_, err := o.queue.Cancel(ctx, cancelID(order.ID))
 			return err
-		}
+		})
 	}
-	return nil
+	return cancels.Wait()
 }
 
 func tasksOf(kind duly.Kind[orderArgs], orders []order) []duly.Task {

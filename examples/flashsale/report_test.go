@@ -76,73 +76,81 @@ func verdict(t *testing.T, s *store, runs ...run) (fields map[string]any, status
 	return fields, status, prose.String()
 }
 
+// How to plant rows: their values follow.
+const (
+	addOrder  = `INSERT INTO orders (id, buyer, item, state, pay_by, owes) VALUES `
+	addLedger = `INSERT INTO ledger (order_id, item, entry, fence, at) VALUES `
+)
+
+// A breach is what a mistake would have left behind, and the figure that is to
+// show it; "" if nothing is wrong.
+type breach struct {
+	plant []string
+	runs  []run
+	field string
+}
+
+var breaches = map[string]breach{
+	"nothing": {},
+	"a phone that was not there is sold": {
+		plant: []string{
+			addOrder + `('c', 'cid', 'phone', 'shipped', 0, '')`,
+			addLedger + `('c', 'phone', 'reserved', 0, 0), ('c', 'phone', 'paid', 0, 0), ('c', 'phone', 'shipped', 0, 0)`,
+			addOrder + `('d', 'dan', 'phone', 'shipped', 0, '')`,
+			addLedger + `('d', 'phone', 'reserved', 0, 0), ('d', 'phone', 'paid', 0, 0), ('d', 'phone', 'shipped', 0, 0)`,
+			`UPDATE items SET stock = 0`,
+		},
+		field: "oversold",
+	},
+	"a phone is sold too often for a moment": {
+		plant: []string{
+			addOrder + `('c', 'cid', 'phone', 'cancelled', 0, ''), ('d', 'dan', 'phone', 'cancelled', 0, '')`,
+			addLedger + `('c', 'phone', 'reserved', 0, 0), ('d', 'phone', 'reserved', 0, 0)`,
+			addLedger + `('c', 'phone', 'cancelled', 0, 0), ('d', 'phone', 'cancelled', 0, 0)`,
+		},
+		field: "oversold",
+	},
+	"a piece comes back twice": {
+		plant: []string{`UPDATE items SET stock = stock + 1`},
+		field: "oversold",
+	},
+	"a second parcel leaves": {
+		plant: []string{addLedger + `('a', 'phone', 'shipped', 9, 0)`},
+		field: "double_shipped",
+	},
+	"a paid order is never shipped": {
+		plant: []string{
+			addOrder + `('c', 'cid', 'phone', 'paid', 0, '')`,
+			addLedger + `('c', 'phone', 'reserved', 0, 0), ('c', 'phone', 'paid', 1, 0)`,
+			`UPDATE items SET stock = 0`,
+		},
+		field: "lost",
+	},
+	"an order stays reserved": {
+		plant: []string{
+			addOrder + `('c', 'cid', 'phone', 'reserved', 0, '')`,
+			addLedger + `('c', 'phone', 'reserved', 0, 0)`,
+			`UPDATE items SET stock = 0`,
+		},
+		field: "lost",
+	},
+	"an order's row says shipped and the ledger knows of no parcel": {
+		plant: []string{`DELETE FROM ledger WHERE order_id = 'a' AND entry = 'shipped'`},
+		field: "lost",
+	},
+	"money is taken for a cancelled order": {
+		plant: []string{addLedger + `('b', 'phone', 'paid', 9, 0)`},
+		field: "paid_and_cancelled",
+	},
+	"a task runs early": {
+		runs:  []run{tooEarly},
+		field: "early",
+	},
+}
+
 func TestTheReportCanShowEveryBreach(t *testing.T) {
 	t.Parallel()
-	const (
-		addOrder  = `INSERT INTO orders (id, buyer, item, state, pay_by, owes) VALUES `
-		addLedger = `INSERT INTO ledger (order_id, item, entry, fence, at) VALUES `
-	)
-	for name, c := range map[string]struct {
-		plant []string
-		runs  []run
-		field string // "" for none
-	}{
-		"nothing": {},
-		"a phone that was not there is sold": {
-			plant: []string{
-				addOrder + `('c', 'cid', 'phone', 'shipped', 0, '')`,
-				addLedger + `('c', 'phone', 'reserved', 0, 0), ('c', 'phone', 'paid', 0, 0), ('c', 'phone', 'shipped', 0, 0)`,
-				addOrder + `('d', 'dan', 'phone', 'shipped', 0, '')`,
-				addLedger + `('d', 'phone', 'reserved', 0, 0), ('d', 'phone', 'paid', 0, 0), ('d', 'phone', 'shipped', 0, 0)`,
-				`UPDATE items SET stock = 0`,
-			},
-			field: "oversold",
-		},
-		"a phone is sold too often for a moment": {
-			plant: []string{
-				addOrder + `('c', 'cid', 'phone', 'cancelled', 0, ''), ('d', 'dan', 'phone', 'cancelled', 0, '')`,
-				addLedger + `('c', 'phone', 'reserved', 0, 0), ('d', 'phone', 'reserved', 0, 0)`,
-				addLedger + `('c', 'phone', 'cancelled', 0, 0), ('d', 'phone', 'cancelled', 0, 0)`,
-			},
-			field: "oversold",
-		},
-		"a piece comes back twice": {
-			plant: []string{`UPDATE items SET stock = stock + 1`},
-			field: "oversold",
-		},
-		"a second parcel leaves": {
-			plant: []string{addLedger + `('a', 'phone', 'shipped', 9, 0)`},
-			field: "double_shipped",
-		},
-		"a paid order is never shipped": {
-			plant: []string{
-				addOrder + `('c', 'cid', 'phone', 'paid', 0, '')`,
-				addLedger + `('c', 'phone', 'reserved', 0, 0), ('c', 'phone', 'paid', 1, 0)`,
-				`UPDATE items SET stock = 0`,
-			},
-			field: "lost",
-		},
-		"an order stays reserved": {
-			plant: []string{
-				addOrder + `('c', 'cid', 'phone', 'reserved', 0, '')`,
-				addLedger + `('c', 'phone', 'reserved', 0, 0)`,
-				`UPDATE items SET stock = 0`,
-			},
-			field: "lost",
-		},
-		"an order's row says shipped and the ledger knows of no parcel": {
-			plant: []string{`DELETE FROM ledger WHERE order_id = 'a' AND entry = 'shipped'`},
-			field: "lost",
-		},
-		"money is taken for a cancelled order": {
-			plant: []string{addLedger + `('b', 'phone', 'paid', 9, 0)`},
-			field: "paid_and_cancelled",
-		},
-		"a task runs early": {
-			runs:  []run{tooEarly},
-			field: "early",
-		},
-	} {
+	for name, c := range breaches {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEachDatabase(t, []item{{"phone", 2}}, func(t *testing.T, _ place, s *store) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -128,22 +129,23 @@ func (f *shopfront) trade(ctx context.Context, cfg *config, g *ground, c *crew) 
 // errStalled: nothing happens any more though there is something to do.
 var errStalled = errors.New("nothing moves any more: this is where the sale ends")
 
-// patience is how long it takes at most until some order changes its state: until
-// a buyer comes for the first time or again, until an unpaid order is cancelled,
-// until a crashed worker's task runs again, and a few failures to ship.
+// patience is how long it takes at most until something happens: until a buyer
+// comes for the first time or again, until an unpaid order is cancelled, until a
+// crashed worker's task runs again, and then some.
 func (c *config) patience() time.Duration {
 	return c.Rush + 7*c.Deadline + 2*c.Lease + 15*time.Second
 }
 
-// whileMoving returns a context that ends with errStalled if no order has changed
-// its state for so long. A sale that has lost an order would wait for it for
-// ever; so it ends, and the report shows the loss.
+// whileMoving returns a context that ends with errStalled if for so long no order
+// has changed its state and no task has been settled. A sale that has lost an
+// order would wait for it for ever; so it ends, and the report shows the loss.
 func whileMoving(ctx context.Context, b *board, patience time.Duration) (context.Context, context.CancelFunc) {
 	moving, stop := context.WithCancelCause(ctx)
 	go func() {
-		seen, since := b.snapshot().Shelves, time.Now()
+		seen, since := b.snapshot(), time.Now()
 		for !sleep(moving, 50*time.Millisecond) {
-			if now := b.snapshot().Shelves; !slices.Equal(now, seen) {
+			now := b.snapshot()
+			if !slices.Equal(now.Shelves, seen.Shelves) || !maps.Equal(now.Tasks.Counters, seen.Tasks.Counters) {
 				seen, since = now, time.Now()
 			}
 			if time.Since(since) > patience {
@@ -156,7 +158,7 @@ func whileMoving(ctx context.Context, b *board, patience time.Duration) (context
 
 // drain waits until all orders have come to their end and the queue is empty.
 func drain(ctx context.Context, g *ground) {
-	for !settledAll(ctx, g) && !sleep(ctx, 20*time.Millisecond) {
+	for !settledAll(ctx, g) && !sleep(ctx, 50*time.Millisecond) {
 	}
 }
 

@@ -18,7 +18,13 @@ func TestASaleThatLostAnOrderEnds(t *testing.T) {
 		defer stop()
 		for n := range 5 { // something happens every 9 s
 			time.Sleep(9 * time.Second)
-			b.last.Store(&snapshot{Shelves: []shelf{{Item: "phone", Paid: n + 1}}})
+			next := *b.snapshot()
+			if n%2 == 0 {
+				next.Shelves = []shelf{{Item: "phone", Paid: n + 1}}
+			} else {
+				next.Tasks.Counters = map[string]int64{"retry": int64(n)}
+			}
+			b.last.Store(&next)
 		}
 		<-moving.Done() // and then nothing
 		if took := time.Since(start); took < 55*time.Second || took > 56*time.Second {

@@ -16,7 +16,7 @@ const lockTTL = 2 * time.Second
 
 // deadlineGrain rounds payment deadlines up, so that the cancel tasks of one
 // moment can be enqueued together. Nobody is promised the microsecond.
-const deadlineGrain = 10 * time.Millisecond
+const deadlineGrain = 50 * time.Millisecond
 
 // errGone: sold out for good. Every piece is paid for, so none comes back.
 var errGone = errors.New("sold out for good")

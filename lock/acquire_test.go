@@ -94,7 +94,7 @@ func TestAcquireWaitsForTheRelease(t *testing.T) {
 func TestAcquireWaitsForTheExpiry(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		dead := r.take(t, "a", 80*time.Millisecond)
+		dead := r.take(t, "a", 200*time.Millisecond)
 		other, _ := r.newLocker(t, r.cfg)
 		lease, err := other.Acquire(soon(t), "a", time.Minute)
 		must(t, err)

@@ -16,8 +16,8 @@ import (
 var badRecords = map[string]string{
 	"empty":             "",
 	"version alone":     "\x01",
-	"newer version":     "\x02\xa1\x01aktest",
-	"version 0":         "\x00\xa1\x01aktest",
+	"newer version":     "\x02\xa1\x01dtest",
+	"version 0":         "\x00\xa1\x01dtest",
 	"JSON":              `{"kind":"test"}`,
 	"truncated":         "\x01\xa2\x01dtest\x02Lpayload",
 	"trailing bytes":    "\x01\xa1\x01dtest\x00",

@@ -39,7 +39,7 @@ type Queue struct {
 // characters and braces. It sends nothing; a queue exists while it has tasks.
 // The client stays the caller's to close.
 func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.IsNil() {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("queue: %w: nil client", ErrInvalid)
 	}
 	cfg = cfg.withDefaults()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,17 +147,21 @@ func TestNothingIsLostWhenWorkersAreKilledAtRandom(t *testing.T) {
 }
 
 // A task that ends its process is buried when it has done so three times. Those
-// that it took along run to their end.
+// that it takes along, among them some that are due with it and outlast it, are
+// done.
 func TestTaskThatKillsItsWorkerThreeTimesIsBuried(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, process{Slots: 4, Lease: 300 * time.Millisecond})
+	s := newScene(t, process{Slots: 4, Lease: 900 * time.Millisecond})
 	ctx := t.Context()
 	_, err := s.Enqueue(ctx, duly.Task{ID: "poison", Kind: "poison"}, queue.In(200*time.Millisecond))
 	must(t, err)
 	all := make(enqueued)
 	for i := range 300 {
-		task := duly.Task{ID: fmt.Sprintf("task-%03d", i), Kind: "quick"}
-		_, err := s.Enqueue(ctx, task, queue.In(time.Duration(i)*5*time.Millisecond))
+		task, in := duly.Task{ID: fmt.Sprintf("task-%03d", i), Kind: "quick"}, time.Duration(i)*5*time.Millisecond
+		if i < 3 {
+			task.Kind, task.Payload, in = "takes", []byte("100ms"), 200*time.Millisecond
+		}
+		_, err := s.Enqueue(ctx, task, queue.In(in))
 		must(t, err)
 		all[task.ID] = true
 	}
@@ -229,5 +234,34 @@ func TestTasksOfADeadWorkerRunAgainWithinLeasePlus1s(t *testing.T) {
 		if r.attempt != 1 || r.crashes != 1 {
 			t.Errorf("%s: attempt %d after %d crashes, want the first after one", r.id, r.attempt, r.crashes)
 		}
+	}
+}
+
+// A worker that was stopped for longer than its lease, as a virtual machine can
+// be, goes on as if nothing had been. What it did counts for nothing: another has
+// done it meanwhile.
+func TestWorkerThatSleptThroughItsLeaseIsTooLate(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	s := newScene(t, process{Slots: 4, Lease: lease})
+	all := make(enqueued)
+	for i := range 4 {
+		id := fmt.Sprint("task-", i)
+		_, err := s.Enqueue(t.Context(), duly.Task{ID: id, Kind: "takes", Payload: []byte("400ms")})
+		must(t, err)
+		all[id] = true
+	}
+	sleeper := s.spawn(t)
+	eventually(t, "all tasks run", 10*time.Second, func() bool { return len(s.runs(t)) == 4 })
+	must(t, sleeper.cmd.Process.Signal(syscall.SIGSTOP))
+	other := s.spawn(t)
+	eventually(t, "another has done them", 10*time.Second, func() bool { return s.empty(t) })
+	must(t, sleeper.cmd.Process.Signal(syscall.SIGCONT))
+	time.Sleep(lease)
+	sleeper.stop(t)
+	other.stop(t)
+	total, reruns, early, doubleAcks := s.count(t, all)
+	if total.lost+total.unexpected+early+doubleAcks != 0 || reruns != 4 {
+		t.Errorf("%+v, %d reruns, %d early, %d double acks; want 4 reruns alone", total, reruns, early, doubleAcks)
 	}
 }

@@ -168,12 +168,17 @@ func effects(log *redis.Client) *duly.Mux {
 		}
 		return nil
 	})
+	mux.HandleFunc("takes", func(_ context.Context, d *duly.Delivery) error {
+		takes, err := time.ParseDuration(string(d.Payload))
+		time.Sleep(takes)
+		return err
+	})
 	mux.HandleFunc("hold", func(ctx context.Context, _ *duly.Delivery) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
 	mux.HandleFunc("poison", func(context.Context, *duly.Delivery) error {
-		time.Sleep(30 * time.Millisecond) // others settle meanwhile
+		time.Sleep(30 * time.Millisecond) // what is due with it has begun and is taken along
 		os.Exit(3)
 		return nil
 	})

@@ -142,7 +142,8 @@ func TestConcurrencyIsNeverExceededAndFullyUsed(t *testing.T) {
 }
 
 // A worker whose handlers take long holds no more than it runs; one whose
-// handlers are quick holds what it does in 15 ms, and never more than 1,000.
+// handlers are quick holds what it does in 15 ms, and never more than 1,000, also
+// when they have just become slow.
 func TestFetchingAheadIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -171,8 +172,16 @@ func TestFetchingAheadIsBounded(t *testing.T) {
 					}
 					return nil
 				}
-				w := launch(t, work(c.takes), worker.Config{Concurrency: c.concurrency}, f)
-				pass(80*time.Millisecond + 3*c.takes)
+				began := time.Now()
+				w := launch(t, handler(func(context.Context, *duly.Delivery) error {
+					if time.Since(began) < 60*time.Millisecond {
+						time.Sleep(c.takes)
+					} else {
+						time.Sleep(5 * time.Second)
+					}
+					return nil
+				}), worker.Config{Concurrency: c.concurrency}, f)
+				pass(100*time.Millisecond + 3*c.takes)
 				w.stop()
 				close(seen)
 				running.Wait()

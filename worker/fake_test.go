@@ -90,6 +90,7 @@ func (f *fake) Watch(ctx context.Context, hint func()) {
 	f.mu.Lock()
 	f.hints = append(f.hints, hint)
 	f.mu.Unlock()
+	f.wake() // for hints that were missed
 	<-ctx.Done()
 }
 

@@ -81,21 +81,21 @@ func Test200StopsUnderLoad(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 42))
 			f := newFake("q")
 			f.trip = time.Duration(rng.IntN(5)) * time.Millisecond
-			for n := range 400 {
-				f.add(fmt.Sprint(n), time.Duration(rng.IntN(100))*time.Millisecond)
+			for n := range 150 {
+				f.add(fmt.Sprint(n), time.Duration(rng.IntN(50))*time.Millisecond)
 			}
 			w := launch(t, handler(func(context.Context, *duly.Delivery) error {
 				time.Sleep(rand.N(5 * time.Millisecond))
 				return nil
 			}), worker.Config{Concurrency: 1 + rng.IntN(8)}, f)
-			time.Sleep(time.Duration(rng.Int64N(int64(120 * time.Millisecond))))
+			time.Sleep(time.Duration(rng.Int64N(int64(60 * time.Millisecond))))
 			began := time.Now()
 			w.stop()
 			within(t, "Run returned after", time.Since(began), 0, 5*time.Millisecond+4*f.trip)
 			if n := f.leased(); n != 0 {
 				t.Errorf("stop %d: %d tasks are still leased", i, n)
 			}
-			if s := w.Stats(); int(s.Acked) != 400-f.left() || s.Lost+s.Stuck != 0 || s.Running != 0 {
+			if s := w.Stats(); int(s.Acked) != 150-f.left() || s.Lost+s.Stuck != 0 || s.Running != 0 {
 				t.Errorf("stop %d: counted %+v, %d tasks left", i, s, f.left())
 			}
 		})

@@ -60,6 +60,34 @@ func (p *patient) Watch(ctx context.Context, hint func()) {
 	})
 }
 
+// dayHandlers are those of a day.
+func dayHandlers(j *journal) *duly.Mux {
+	mux := duly.NewMux()
+	mux.HandleFunc("quick", j.note)
+	mux.HandleFunc("long", func(ctx context.Context, d *duly.Delivery) error {
+		_ = j.note(ctx, d)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Hour):
+			return nil
+		}
+	})
+	mux.HandleFunc("fails", func(ctx context.Context, d *duly.Delivery) error {
+		if _ = j.note(ctx, d); d.Attempt < 3 {
+			return errBoom
+		}
+		return nil
+	})
+	mux.HandleFunc("snoozes", func(ctx context.Context, d *duly.Delivery) error {
+		if _ = j.note(ctx, d); len(j.all(d.ID)) < 4 {
+			return duly.Snooze(20 * time.Minute)
+		}
+		return nil
+	})
+	return mux
+}
+
 // A day of a queue with its worker, through the real client: tasks due at any
 // time of it, some that fail twice, some that snooze, some that take an hour.
 // Each runs when it is due to the µs, and as often as it must.
@@ -87,30 +115,7 @@ func TestDayOfAWorkerInVirtualTime(t *testing.T) {
 			must(t, err)
 			due[id] = began.Add(in)
 		}
-		mux := duly.NewMux()
-		mux.HandleFunc("quick", j.note)
-		mux.HandleFunc("long", func(ctx context.Context, d *duly.Delivery) error {
-			_ = j.note(ctx, d)
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Hour):
-				return nil
-			}
-		})
-		mux.HandleFunc("fails", func(ctx context.Context, d *duly.Delivery) error {
-			if _ = j.note(ctx, d); d.Attempt < 3 {
-				return errBoom
-			}
-			return nil
-		})
-		mux.HandleFunc("snoozes", func(ctx context.Context, d *duly.Delivery) error {
-			if _ = j.note(ctx, d); len(j.all(d.ID)) < 4 {
-				return duly.Snooze(20 * time.Minute)
-			}
-			return nil
-		})
-		w := launch(t, mux, worker.Config{Lease: 5 * time.Minute}, p)
+		w := launch(t, dayHandlers(j), worker.Config{Lease: 5 * time.Minute}, p)
 		pass(day)
 
 		for id, first := range due {

@@ -109,47 +109,51 @@ func TestExtensionIsTriedAgainInsideTheLease(t *testing.T) {
 	})
 }
 
+const lossLease = 15 * time.Second
+
+// Ways to lose a lease of 15 s, and when the handler must know.
+var losses = map[string]struct {
+	fail        func(f *fake, released <-chan struct{})
+	trip        time.Duration
+	least, most time.Duration // after the server's lease began
+}{
+	"the source says so": {
+		fail:  func(f *fake, _ <-chan struct{}) { time.AfterFunc(time.Second, func() { f.steal("a") }) },
+		least: 5 * time.Second, most: 5 * time.Second,
+	},
+	"extensions fail": {
+		fail:  func(f *fake, _ <-chan struct{}) { f.before = on("extend", away) },
+		least: lossLease * 98 / 100, most: lossLease - 10*time.Millisecond,
+	},
+	"an extension hangs for ever": {
+		fail:  func(f *fake, released <-chan struct{}) { f.before = on("extend", hang(released)) },
+		least: lossLease * 98 / 100, most: lossLease - 10*time.Millisecond,
+	},
+	"the pop took long and extensions fail": {
+		fail: func(f *fake, _ <-chan struct{}) { f.before = on("extend", away) },
+		trip: 6 * time.Second, least: lossLease*98/100 - 3*time.Second, most: lossLease - 3*time.Second,
+	},
+	"the reply to an extension is lost, then all fail": {
+		fail: func(f *fake, released <-chan struct{}) {
+			first := true
+			f.before = on("extend", func(ctx context.Context) error {
+				if first {
+					first = false
+					return nil
+				}
+				return away(ctx)
+			})
+			f.after = on("extend", hang(released))
+		},
+		least: lossLease * 98 / 100, most: lossLease - 10*time.Millisecond,
+	},
+}
+
 // However a lease is lost, the handler's context ends before another can have
 // it, with the cause, and nothing is settled.
 func TestLostLeaseEndsTheContextFirst(t *testing.T) {
 	t.Parallel()
-	const lease = 15 * time.Second
-	for name, c := range map[string]struct {
-		fail        func(f *fake, released <-chan struct{})
-		trip        time.Duration
-		least, most time.Duration // after the server's lease began
-	}{
-		"the source says so": {
-			fail:  func(f *fake, _ <-chan struct{}) { time.AfterFunc(time.Second, func() { f.steal("a") }) },
-			least: 5 * time.Second, most: 5 * time.Second,
-		},
-		"extensions fail": {
-			fail:  func(f *fake, _ <-chan struct{}) { f.before = on("extend", away) },
-			least: lease * 98 / 100, most: lease - 10*time.Millisecond,
-		},
-		"an extension hangs for ever": {
-			fail:  func(f *fake, released <-chan struct{}) { f.before = on("extend", hang(released)) },
-			least: lease * 98 / 100, most: lease - 10*time.Millisecond,
-		},
-		"the pop took long and extensions fail": {
-			fail: func(f *fake, _ <-chan struct{}) { f.before = on("extend", away) },
-			trip: 6 * time.Second, least: lease*98/100 - 3*time.Second, most: lease - 3*time.Second,
-		},
-		"the reply to an extension is lost, then all fail": {
-			fail: func(f *fake, released <-chan struct{}) {
-				first := true
-				f.before = on("extend", func(ctx context.Context) error {
-					if first {
-						first = false
-						return nil
-					}
-					return away(ctx)
-				})
-				f.after = on("extend", hang(released))
-			},
-			least: lease * 98 / 100, most: lease - 10*time.Millisecond,
-		},
-	} {
+	for name, c := range losses {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				f, h := newFake("q"), watch(time.Hour)

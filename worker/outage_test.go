@@ -56,6 +56,55 @@ func said(logs *observer.ObservedLogs) (down, up int) {
 	return logs.FilterMessage("source does not answer, trying on").Len(), logs.FilterMessage("source answers again").Len()
 }
 
+// pour enqueues a task every 2 ms until it is stopped.
+func pour(q *queue.Queue) (stop func() enqueued) {
+	var load sync.WaitGroup
+	all, ended := make(enqueued), make(chan struct{})
+	load.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			id := fmt.Sprintf("task-%05d", i)
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			_, err := q.Enqueue(ctx, duly.Task{ID: id, Kind: "k"})
+			cancel()
+			all[id] = err == nil
+			select {
+			case <-tick.C:
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() enqueued {
+		close(ended)
+		load.Wait()
+		return all
+	}
+}
+
+// outage kills Redis for a while, starts it again, and waits for the worker. It
+// checks what the worker, whose calls m counts, does meanwhile and how soon it is
+// back.
+func outage(t *testing.T, s *redistest.Server, m *meter, j *journal, away time.Duration) {
+	t.Helper()
+	s.Kill()
+	time.Sleep(100 * time.Millisecond) // calls that were on their way have failed
+	calls, dials := m.calls.Load(), m.dials.Load()
+	time.Sleep(away)
+	calls, dials = m.calls.Load()-calls, m.dials.Load()-dials
+	if most := int64(10 + 4*away.Seconds()); calls > most {
+		t.Errorf("%d calls in %v of outage, want at most %d", calls, away, most)
+	}
+	ran := len(j.all())
+	s.Restart()
+	back := time.Now()
+	eventually(t, "tasks run again", 10*time.Second, func() bool { return len(j.all()) > ran })
+	took := time.Since(back)
+	within(t, "the worker was back after", took, 0, 2*time.Second)
+	t.Logf("%d calls and %d dials in an outage of %v; back after %v", calls, dials, away, took.Round(time.Millisecond))
+}
+
 // Redis is killed and started again under load, three times. Nothing that it had
 // confirmed is lost; the worker waits without a hot loop, is back within 2 s, and
 // says it in one line down and one up.
@@ -76,45 +125,13 @@ func TestRedisIsKilledAndRestartedUnderLoad(t *testing.T) {
 		return nil
 	}), worker.Config{Concurrency: 8, Lease: 2 * time.Second, Logger: logger}, q)
 
-	var load sync.WaitGroup
-	confirmed, ended := make(map[string]bool), make(chan struct{})
-	load.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			id := fmt.Sprintf("task-%05d", i)
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			_, err := producer.Enqueue(ctx, duly.Task{ID: id, Kind: "k"})
-			cancel()
-			confirmed[id] = err == nil
-			select {
-			case <-tick.C:
-			case <-ended:
-				return
-			}
-		}
-	})
+	stop := pour(producer)
 	for range outages {
 		time.Sleep(500 * time.Millisecond)
-		s.Kill()
-		time.Sleep(100 * time.Millisecond) // calls that were on their way have failed
-		calls, dials := m.calls.Load(), m.dials.Load()
-		time.Sleep(away)
-		calls, dials = m.calls.Load()-calls, m.dials.Load()-dials
-		if most := int64(10 + 4*away.Seconds()); calls > most {
-			t.Errorf("%d calls in %v of outage, want at most %d", calls, away, most)
-		}
-		ran := len(j.all())
-		s.Restart()
-		back := time.Now()
-		eventually(t, "tasks run again", 10*time.Second, func() bool { return len(j.all()) > ran })
-		took := time.Since(back)
-		within(t, "the worker was back after", took, 0, 2*time.Second)
-		t.Logf("%d calls and %d dials in an outage of %v; back after %v", calls, dials, away, took.Round(time.Millisecond))
+		outage(t, s, m, j, away)
 	}
 	time.Sleep(500 * time.Millisecond)
-	close(ended)
-	load.Wait()
+	confirmed := stop()
 	var stats queue.Stats
 	eventually(t, "all tasks are done", 20*time.Second, func() bool {
 		var err error

@@ -196,7 +196,8 @@ func TestForeignValuesInTheHashesStopNothing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
-		values := []string{"", "x", ":", "-1:x", "99999999999999999999:x", "9223372036854775807:", "1", "1.5:\xff", strings.Repeat("9", 400) + ":x"}
+		huge := strings.Repeat("9", 400) + ":x"
+		values := []string{"", "x", huge, ":", "-1:x", "99999999999999999999:x", "9223372036854775807:", "1", "1.5:\xff", huge}
 		for i, value := range values {
 			id := fmt.Sprint(i)
 			r.enqueue(t, id)

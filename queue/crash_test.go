@@ -76,6 +76,19 @@ func TestTasksThatCrashedTogetherGetTheirLastChanceApart(t *testing.T) {
 	}
 }
 
+func TestThereIsNoTrialWhereTheFirstCrashBuries(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, main *rig) {
+		r := main.another(t, queue.Config{MaxCrashes: 1})
+		r.lapse(t, r.leased(t, "x")["x"])
+		equal(t, "popped", ids(r.pop(t, 9)), []string{})
+		for _, id := range []string{"a", "b"} {
+			r.enqueue(t, id)
+		}
+		equal(t, "popped together", ids(r.pop(t, 9)), []string{"a", "b"})
+	})
+}
+
 func TestATrialEndsWithAThirdOfItsLease(t *testing.T) {
 	t.Parallel()
 	c := newClock(t)

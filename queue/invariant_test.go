@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -197,5 +198,34 @@ func TestATaskThatComesBackAfterACrashKeepsItsPlace(t *testing.T) {
 		r.enqueue(t, "d")
 		r.lapse(t, ds["b"], ds["a"], ds["c"])
 		equal(t, "order", ids(r.pop(t, 9)), []string{"c", "b", "a", "d"})
+	})
+}
+
+// Invariant 9.
+func TestAnEmptyQueueKeepsNoKeysButItsFenceAndCounters(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		ds := r.leased(t, "crash", "replace", "retry", "bury")
+		r.enqueue(t, "replace", queue.OnConflict(queue.Replace))
+		r.settle(t, duly.Acked, ds["replace"])
+		r.settle(t, duly.Retried, ds["retry"])
+		r.settle(t, duly.Buried, ds["bury"])
+		r.lapse(t, ds["crash"])
+		again := r.pop(t, 9)
+		equal(t, "popped again", len(again), 3)
+		r.lapse(t, again...)
+		r.settle(t, duly.Acked, r.pop(t, 9)...)
+		_, err := r.q.Purge(t.Context(), 0)
+		must(t, err)
+		must(t, r.q.Pause(t.Context()))
+		must(t, r.q.Resume(t.Context()))
+		must(t, r.q.Lock(t.Context(), time.Minute, func(context.Context) error { return nil }))
+		for _, key := range r.keysLike(t, "") {
+			ttl, err := r.PTTL(t.Context(), key).Result()
+			must(t, err)
+			if ttl < 0 && key != r.key("fence") && key != r.key("stat") {
+				t.Errorf("%s is left for ever", key)
+			}
+		}
 	})
 }

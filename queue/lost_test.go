@@ -253,11 +253,13 @@ func TestADelayedDuplicateOfAnOldPopLeasesNothing(t *testing.T) {
 	equal(t, "popped", ids(popFrom(t, q, 1)), []string{"a"})
 	old := h.held()
 	equal(t, "popped", ids(popFrom(t, q, 1)), []string{"b"})
-	r.unchanged(t, func() {
-		got, err := r.Do(t.Context(), old...).Slice()
-		must(t, err)
-		equal(t, "answer", got, []string{"stale"})
-	})
+	for what, command := range map[string][]any{"the one before": old, "the last": h.held()} {
+		r.unchanged(t, func() {
+			got, err := r.Do(t.Context(), command...).Slice()
+			must(t, err)
+			equal(t, "answer to "+what, got, []string{"stale"})
+		})
+	}
 	equal(t, "popped", ids(popFrom(t, q, 1)), []string{"c"})
 }
 

@@ -211,31 +211,31 @@ func chunk(items []item) int {
 }
 
 func (q *Queue) enqueue(ctx context.Context, items []item, o *enqueueOptions, receipts []Receipt) error {
-	args := make([]any, 0, 4*len(items))
+	args := make([]any, 0, 3+2*len(items))
+	args = append(args, len(items), o.when, string(o.conflict))
 	for _, item := range items {
-		args = append(args, item.id, o.when, item.record, string(o.conflict))
+		args = append(args, item.id, item.record)
 	}
 	got, err := q.run(ctx, enqueueScript, q.keys.forEnqueue(), args...)
-	answers, _ := got.([]any)
-	if err == nil && len(answers) != len(items) {
-		err = fmt.Errorf("unexpected reply of %d answers to %d tasks", len(answers), len(items))
+	list, _ := got.([]any)
+	answer := reply(list)
+	if err == nil && len(answer.list(0)) != 1 {
+		err = fmt.Errorf("unexpected reply %v", got)
 	}
+	due := microTime(answer.list(0).text(0))
 	for i := range receipts {
 		if receipts[i].Err = err; err == nil {
-			receipts[i].read(answers[i])
+			receipts[i].Outcome, receipts[i].State, receipts[i].Due = Added, Missing, due
+		}
+	}
+	for i := range answer[min(1, len(answer)):] {
+		found := answer.list(i + 1)
+		if at := found.number(0) - 1; at >= 0 && at < int64(len(receipts)) {
+			r := &receipts[at]
+			r.Outcome, r.State, r.Due = Outcome(found.text(1)), State(found.text(2)), microTime(found.text(3))
 		}
 	}
 	return err
-}
-
-func (r *Receipt) read(answer any) {
-	if due, ok := answer.(string); ok {
-		r.Outcome, r.State, r.Due = Added, Missing, microTime(due)
-		return
-	}
-	list, _ := answer.([]any)
-	words := reply(list)
-	r.Outcome, r.State, r.Due = Outcome(words.text(0)), State(words.text(1)), microTime(words.text(2))
 }
 
 // microTime reads µs since 1970; what is no number is the zero time.

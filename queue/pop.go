@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dulyhq/duly"
@@ -89,26 +90,28 @@ func popWait(us int64) time.Duration {
 	return min(time.Duration(us)*time.Microsecond, maxWait)
 }
 
-// readPop reads the answer {"ok", now, wait, fence, {id, due, ...}, records,
+// readPop reads the answer {"ok", now, wait, fence, leased members, records,
 // failures, crashes}.
 func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []duly.Settlement) {
 	popped := microTime(answer.text(1))
 	fence, _ := strconv.ParseUint(answer.text(3), 10, 64)
-	head, records, failures, crashes := answer.list(4), answer.list(5), answer.list(6), answer.list(7)
+	members, records, failures, crashes := answer.list(4), answer.list(5), answer.list(6), answer.list(7)
 	deliveries = make([]*duly.Delivery, 0, len(records))
 	for i := range records {
 		stored, ok := records.at(i).(string)
 		if !ok {
 			continue // the script has buried it
 		}
+		_, lease, _ := strings.Cut(members.text(i), ":")
+		due, id, _ := strings.Cut(lease, ":")
 		failed, _ := decodeFailure(failures.text(i))
 		crashed, _ := strconv.Atoi(crashes.text(i))
 		d := &duly.Delivery{
-			Queue: q.name, Due: microTime(head.text(2*i + 1)), Popped: popped,
+			Queue: q.name, Due: microTime(due), Popped: popped,
 			Attempt: failed + 1, Crashes: crashed, Fence: fence,
 		}
 		var err error
-		if d.Task, err = decodeRecord(head.text(2*i), stored); err != nil {
+		if d.Task, err = decodeRecord(id, stored); err != nil {
 			corrupt = append(corrupt, duly.Settlement{Delivery: d, Action: duly.Buried, Err: err})
 			continue
 		}

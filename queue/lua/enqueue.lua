@@ -1,4 +1,5 @@
--- enqueue: takes tasks of different ids, or answers what is there already.
+-- enqueue: takes tasks of different ids, or answers what is there already. It
+-- begins with clock, schedule and conflict.
 -- KEYS[1] due    zset    id -> due, µs
 -- KEYS[2] task   hash    id -> record
 -- KEYS[3] dead   zset    id -> died, µs
@@ -7,68 +8,71 @@
 -- KEYS[6] crash  hash    id -> crashes
 -- KEYS[7] stat   hash    counters
 -- KEYS[8] wake   channel
--- ARGV    4 a task: id, when (µs, see clock), record, conflict (keep, replace, earliest)
--- returns a list, one entry a task: its due time if it was added, else
---         {"kept" or "replaced", state found, due µs or ""}
-local due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
-local now = clock()
-local ids = {}
-for i = 1, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
-local known = redis.call('HMGET', task, unpack(ids))
-redis.call('ZCARD', due) -- a key of another type fails here, before any write
-
-local answers, entries, records, nexts, clear = {}, {}, {}, {}, {}
-local function put(id, score, record)
-  entries[#entries + 1], entries[#entries + 2] = score, id
-  records[#records + 1], records[#records + 2] = id, record
+-- ARGV    groups of tasks that are due together: size, when (µs, see clock),
+--         conflict (keep, replace, earliest), then id and record of each task
+-- returns {the due time of each group} and, for each task that was in the queue,
+--         {position from 1, "kept" or "replaced", state found, due µs or ""}
+local k = {due = KEYS[1], task = KEYS[2], dead = KEYS[3], next = KEYS[4], fail = KEYS[5], crash = KEYS[6]}
+local stat, wake = KEYS[7], KEYS[8]
+local now, answer = clock(), {{}}
+local ids, records, entries, groups, n, arg = {}, {}, {}, {}, 0, 1
+while ARGV[arg] do
+  local last = arg + 2 + 2 * ARGV[arg]
+  local score = us(math.max(when(ARGV[arg + 1], now), now))
+  table.insert(answer[1], score)
+  table.insert(groups, {first = n + 1, score = score, mode = ARGV[arg + 2]})
+  for i = arg + 3, last, 2 do
+    n = n + 1
+    ids[n] = ARGV[i]
+    records[2 * n - 1], records[2 * n] = ARGV[i], ARGV[i + 1]
+    entries[2 * n - 1], entries[2 * n] = score, ARGV[i]
+  end
+  groups[#groups].last = n
+  arg = last + 1
 end
+local known = redis.call('HMGET', k.task, unpack(ids))
+redis.call('ZCARD', k.due) -- a key of another type fails here, before any write
 
--- conflict answers for an id that is in the queue: its state, its due time (or
--- that of its replacement), and whether the new task is to win.
-local function conflict(id, score, mode)
-  local old = redis.call('ZSCORE', due, id)
-  local died, waiting = redis.call('ZSCORE', dead, id), redis.call('HGET', following, id)
-  for _, key in ipairs({fail, crash}) do redis.call('HLEN', key) end
-  if died and not old then return 'dead', '', mode ~= 'keep' end
-  local state = old and 'due' or 'leased'
-  old = old or string.match(waiting or '', '^(%d+):')
-  if old then old = us(old) end
-  local wins = mode == 'replace' or mode == 'earliest' and (not old or tonumber(score) < tonumber(old))
-  return state, old or '', wins
-end
-
-for i, id in ipairs(ids) do
-  local at, record, mode = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
-  local score = when(at, now)
-  if tonumber(score) < now then score = us(now) end
-  if not known[i] then
-    put(id, score, record)
-    answers[i] = score
-  else
-    local state, old, wins = conflict(id, score, mode)
-    if not wins then
-      answers[i] = {'kept', state, old}
-    else
-      answers[i] = {'replaced', state, score}
-      if state == 'leased' then
-        nexts[#nexts + 1], nexts[#nexts + 2] = id, score .. ':' .. record
-      else
-        put(id, score, record)
-        clear[#clear + 1] = id
+-- sort keeps in records and entries what is new or takes the place of a task
+-- that is not running.
+local nexts, clear = {}, {}
+local function sort()
+  local all = records
+  records, entries = {}, {}
+  for _, group in ipairs(groups) do
+    for i = group.first, group.last do
+      local id, score, state, old, wins = ids[i], group.score, 'missing', '', true
+      if known[i] then
+        state, old, wins = conflict(k, id, score, group.mode)
+        table.insert(answer, {i, wins and 'replaced' or 'kept', state, wins and score or old})
+      end
+      if wins and state == 'leased' then
+        nexts[#nexts + 1], nexts[#nexts + 2] = id, score .. ':' .. all[2 * i]
+      elseif wins then
+        records[#records + 1], records[#records + 2] = id, all[2 * i]
+        entries[#entries + 1], entries[#entries + 2] = score, id
+        if known[i] then clear[#clear + 1] = id end
       end
     end
   end
 end
+for i = 1, n do
+  if known[i] then
+    sort()
+    break
+  end
+end
+
 -- What the memory limit refuses is written first: nothing has happened then.
-if #nexts > 0 then redis.call('HSET', following, unpack(nexts)) end
+if #nexts > 0 then redis.call('HSET', k.next, unpack(nexts)) end
 if #records > 0 then
-  redis.call('HSET', task, unpack(records))
-  schedule(due, wake, entries)
+  redis.call('HSET', k.task, unpack(records))
+  schedule(k.due, wake, entries, now)
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
 end
 if #clear > 0 then
-  redis.call('ZREM', dead, unpack(clear))
-  redis.call('HDEL', fail, unpack(clear))
-  redis.call('HDEL', crash, unpack(clear))
+  redis.call('ZREM', k.dead, unpack(clear))
+  redis.call('HDEL', k.fail, unpack(clear))
+  redis.call('HDEL', k.crash, unpack(clear))
 end
-return answers
+return answer

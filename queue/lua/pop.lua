@@ -20,7 +20,7 @@
 -- ARGV[5]  crashes in a row that bury a task
 -- ARGV[6]  number of this pop among the caller's, which tells one that is late
 -- ARGV[7]  fence of the last tasks that reached the caller; newer ones come again
--- returns {"ok", now, µs until there may be more or -1, fence, {id, due, ...},
+-- returns {"ok", now, µs until there may be more or -1, fence, leased members,
 --          records, failures, crashes} | {"locked", ms left} | {"paused"} | {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13]}
@@ -34,8 +34,9 @@ local last, lastFence, lastStop = string.match(redis.call('GET', k.pop) or '', '
 if last and tonumber(last) >= number then return {'stale'} end
 local fence = tonumber(redis.call('GET', k.fence)) or 0
 local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
-for _, set in ipairs({k.due, k.leased, k.dead}) do redis.call('ZCARD', set) end
-for _, hash in ipairs({k.task, k.next, k.fail, k.crash}) do redis.call('HLEN', hash) end
+for _, set in ipairs({k.due, k.dead}) do redis.call('ZCARD', set) end
+for _, hash in ipairs({k.task, k.next}) do redis.call('HLEN', hash) end
+local failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
 
 -- again finds what the caller's last pop leased, if that did not reach it, and
 -- gives back what is now too much.
@@ -56,11 +57,18 @@ local function again()
   return head
 end
 
+local function names(head)
+  local ids = {}
+  for i = 1, #head / 2 do ids[i] = head[2 * i - 1] end
+  return ids
+end
+
 -- try keeps of a head one task that one more crash would bury, unless another is
 -- on trial, which lasts until it has settled or a third of its lease is over:
 -- else the task that kills workers would take those that run beside it to the
 -- dead letter. The others are due again in 100 ms.
-local function try(head, ids)
+local function try(head)
+  local ids = names(head)
   local crashes = redis.call('HMGET', k.crash, unpack(ids))
   local busy = trial and tonumber(trialEnd) > now and redis.call('ZSCORE', k.leased, trial)
   local kept, suspect = {}, nil
@@ -80,39 +88,36 @@ end
 local function take()
   local head = redis.call('ZRANGE', k.due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
   if #head == 0 then return head end
-  local ids = {}
-  for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
-  redis.call('ZREM', k.due, unpack(ids))
-  if redis.call('HLEN', k.crash) == 0 then return head end
-  return try(head, ids)
+  redis.call('ZREMRANGEBYRANK', k.due, 0, #head / 2 - 1)
+  if crashing then return try(head) end
+  return head
 end
 
 -- grant leases tasks, given as {id, due, ...}, that are in no set. One of them
 -- may be on trial.
 local function grant(token, head, suspect)
-  local ids, members, missing = {}, {}, {}
-  for i = 1, #head, 2 do ids[#ids + 1] = head[i] end
+  local ids, members, entries, missing = names(head), {}, {}, {}
   local records = redis.call('HMGET', k.task, unpack(ids))
   for i, id in ipairs(ids) do
-    local at = tonumber(head[2 * i])
-    if at < 0 then at = now end -- a score that is not ours
-    head[2 * i] = us(at)
+    local at = head[2 * i]
+    if not string.find(at, '^%d+$') then at = us(tonumber(at) < 0 and now or at) end -- no score of ours
+    local member = token .. ':' .. at .. ':' .. id
+    members[i] = member
     if records[i] then
-      local member = token .. ':' .. head[2 * i] .. ':' .. id
-      members[#members + 1], members[#members + 2] = stop, member
+      entries[#entries + 1], entries[#entries + 2] = stop, member
       if id == suspect then
-        redis.call('SET', k.trial, us(now + math.floor(lease / 3)) .. ':' .. member, 'PX', math.ceil(lease / 1000))
+        redis.call('SET', k.trial, us(now + lease / 3) .. ':' .. member, 'PX', math.ceil(lease / 1000))
       end
     else
       missing[#missing + 1] = id
     end
   end
-  if #members > 0 then redis.call('ZADD', k.leased, unpack(members)) end
+  if #entries > 0 then redis.call('ZADD', k.leased, unpack(entries)) end
   redis.call('SET', k.pop, number .. ':' .. token .. ':' .. stop, 'PX', math.ceil(lease / 1000))
   bury(k, missing, now)
-  local failures = redis.call('HLEN', k.fail) > 0 and redis.call('HMGET', k.fail, unpack(ids)) or {}
-  local crashes = redis.call('HLEN', k.crash) > 0 and redis.call('HMGET', k.crash, unpack(ids)) or {}
-  return {'ok', us(now), 0, token, head, records, failures, crashes}
+  local failures = failing and redis.call('HMGET', k.fail, unpack(ids)) or {}
+  local crashes = crashing and redis.call('HMGET', k.crash, unpack(ids)) or {}
+  return {'ok', us(now), 0, token, members, records, failures, crashes}
 end
 
 -- wait is how long until a task is due or a lease ends.
@@ -125,7 +130,7 @@ local function wait()
   return math.max(soon - now, 0)
 end
 
-reclaim(k, limit, now)
+if reclaim(k, limit, now) then failing, crashing = true, true end
 local head = again()
 if #head > 0 then return grant(lastFence, head) end
 local suspect

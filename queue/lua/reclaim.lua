@@ -32,15 +32,16 @@ local function back(k, id, was, limit, now)
   end
 end
 
--- reclaim ends up to 100 leases that ran out. What is no member of ours is
--- removed.
+-- reclaim ends up to 100 leases that ran out, and reports whether there were
+-- any. What is no member of ours is removed.
 local function reclaim(k, limit, now)
   local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
-  if #over == 0 then return end
+  if #over == 0 then return false end
   redis.call('ZREM', k.leased, unpack(over))
   for _, member in ipairs(over) do
     local was, id = string.match(member, '^%d+:(%d+):(.*)$')
     if id and #was < 17 then back(k, id, was, limit, now) end
   end
   redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)
+  return true
 end

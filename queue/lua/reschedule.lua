@@ -10,11 +10,10 @@
 -- returns the state found: due, leased, dead, missing
 local due, task, dead, following, wake = unpack(KEYS)
 local id, now = ARGV[1], clock()
-local score = when(ARGV[2], now)
-if tonumber(score) < now then score = us(now) end
+local score = us(math.max(when(ARGV[2], now), now))
 if redis.call('ZSCORE', due, id) then
   redis.call('ZREM', due, id) -- first: it may run at the memory limit
-  schedule(due, wake, {score, id})
+  schedule(due, wake, {score, id}, now)
   return 'due'
 end
 if redis.call('ZSCORE', dead, id) then return 'dead' end

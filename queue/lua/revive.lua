@@ -9,7 +9,7 @@
 -- ARGV    ids
 -- returns how many were dead
 local dead, due, fail, crash, stat, wake = unpack(KEYS)
-local now = us(clock())
+local now = clock()
 local scores = redis.call('ZMSCORE', dead, unpack(ARGV))
 for _, key in ipairs({fail, crash}) do redis.call('HLEN', key) end
 redis.call('ZCARD', due)
@@ -17,13 +17,13 @@ local entries, ids = {}, {}
 for i, id in ipairs(ARGV) do
   if scores[i] then
     ids[#ids + 1] = id
-    entries[#entries + 1], entries[#entries + 2] = now, id
+    entries[#entries + 1], entries[#entries + 2] = us(now), id
   end
 end
 if #ids == 0 then return 0 end
 local count = redis.call('ZREM', dead, unpack(ids))
 redis.call('HDEL', fail, unpack(ids))
 redis.call('HDEL', crash, unpack(ids))
-schedule(due, wake, entries)
+schedule(due, wake, entries, now)
 redis.pcall('HINCRBY', stat, 'revived', count)
 return count

@@ -1,12 +1,13 @@
 -- schedule: begins every script that makes tasks due. It adds entries of score
--- and id to the due set, first those removed, and hints the pollers if the head
--- has moved earlier. Scores are µs as strings.
-local function schedule(due, wake, entries)
+-- and id to the due set, first those removed, and hints the pollers, if nothing
+-- was to be due before, how many µs it is until then. Scores are µs as strings.
+local function schedule(due, wake, entries, now)
   if #entries == 0 then return end
-  local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
-  redis.call('ZADD', due, unpack(entries))
-  local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
-  if not head[2] or tonumber(first[2]) < tonumber(head[2]) then
-    redis.call('PUBLISH', wake, first[2])
+  local first = math.huge
+  for i = 1, #entries, 2 do
+    if entries[i] ~= entries[i - 2] then first = math.min(first, tonumber(entries[i])) end
   end
+  local earlier = redis.call('ZCOUNT', due, '-inf', us(first))
+  redis.call('ZADD', due, unpack(entries))
+  if earlier == 0 then redis.call('PUBLISH', wake, us(math.max(first - now, 0))) end
 end

@@ -8,46 +8,63 @@
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
--- ARGV    4 a delivery: leased member, action (ack, drop, retry, release,
+-- ARGV[1] how many deliveries
+-- ARGV[2] and further: their leased members; then 4 for each that is not
+--         acknowledged: its position from 1, action (drop, retry, release,
 --         bury), when it is due again (µs, see clock), <failures>:<error>
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
-local now = clock()
-local members = {}
-for i = 1, #ARGV, 4 do members[#members + 1] = ARGV[i] end
-local ends = redis.call('ZMSCORE', leased, unpack(members))
+local n, now = tonumber(ARGV[1]), clock()
+local ends = redis.call('ZMSCORE', leased, unpack(ARGV, 2, n + 1))
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
+local marked = replaced or failing or crashing
 for _, set in ipairs({due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 
 local lost, held, seen, gone, clear = {}, {}, {}, {}, {}
-local entries, records, notes, died, count = {}, {}, {}, {}, {}
+local entries, records, notes, died = {}, {}, {}, {}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
-for i, member in ipairs(members) do
-  local action, at, note = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
+-- finish plans what becomes of a task whose lease is held.
+local function finish(id, action, at, note)
+  count[action] = count[action] + 1
+  local score, record
+  if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
+  if score and #score > 16 then score = nil end -- no time of ours
+  if action ~= 'release' or score then clear[#clear + 1] = id end
+  if score then
+    add(entries, score, id)
+    add(records, id, record)
+  elseif action == 'ack' or action == 'drop' then
+    gone[#gone + 1] = id
+  elseif action == 'bury' then
+    add(died, us(now), id)
+    add(notes, id, note)
+  else
+    add(entries, us(when(at, now)), id)
+    if action == 'retry' then add(notes, id, note) end
+  end
+end
+
+local other = {} -- position of what is not acknowledged -> that of its arguments
+for i = n + 2, #ARGV, 4 do other[tonumber(ARGV[i])] = i end
+for i = 1, n do
+  local member = ARGV[i + 1]
   if not ends[i] or seen[member] then -- a lease ends once, also within one batch
     lost[#lost + 1] = i
   else
     held[#held + 1], seen[member] = member, true
-    count[action] = (count[action] or 0) + 1
-    local id = string.match(member, '^%d+:%d+:(.*)$')
-    local score, record
-    if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
-    if score and #score > 16 then score = nil end -- no time of ours
-    if action ~= 'release' or score then clear[#clear + 1] = id end
-    if score then
-      add(entries, score, id)
-      add(records, id, record)
-    elseif action == 'ack' or action == 'drop' then
-      gone[#gone + 1] = id
-    elseif action == 'bury' then
-      add(died, us(now), id)
-      add(notes, id, note)
+    local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
+    local at = other[i]
+    if at then
+      finish(id, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+    elseif marked then
+      finish(id, 'ack')
     else
-      add(entries, when(at, now), id)
-      if action == 'retry' then add(notes, id, note) end
+      gone[#gone + 1] = id -- as finish would, in less time
+      count.ack = count.ack + 1
     end
   end
 end
@@ -63,6 +80,8 @@ end
 if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end
 if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
-schedule(due, wake, entries)
-for action, n in pairs(count) do redis.pcall('HINCRBY', stat, action, n) end
+schedule(due, wake, entries, now)
+for action, times in pairs(count) do
+  if times > 0 then redis.pcall('HINCRBY', stat, action, times) end
+end
 return lost

@@ -1,0 +1,14 @@
+-- conflict: the part of enqueue for an id that is in the queue; k are enqueue's
+-- keys. It returns the state, the due time there (or that of the replacement)
+-- or '', and whether the new task is to win.
+local function conflict(k, id, score, mode)
+  local old = redis.call('ZSCORE', k.due, id)
+  local died, waiting = redis.call('ZSCORE', k.dead, id), redis.call('HGET', k.next, id)
+  for _, key in ipairs({k.fail, k.crash}) do redis.call('HLEN', key) end
+  if died and not old then return 'dead', '', mode ~= 'keep' end
+  local state = old and 'due' or 'leased'
+  old = old or string.match(waiting or '', '^(%d+):')
+  if old then old = us(old) end
+  local wins = mode == 'replace' or mode == 'earliest' and (not old or tonumber(score) < tonumber(old))
+  return state, old or '', wins
+end

@@ -97,6 +97,7 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 	fence, _ := strconv.ParseUint(answer.text(3), 10, 64)
 	members, records, failures, crashes := answer.list(4), answer.list(5), answer.list(6), answer.list(7)
 	deliveries = make([]*duly.Delivery, 0, len(records))
+	block := make([]duly.Delivery, len(records))
 	for i := range records {
 		stored, ok := records.at(i).(string)
 		if !ok {
@@ -104,11 +105,14 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 		}
 		_, lease, _ := strings.Cut(members.text(i), ":")
 		due, id, _ := strings.Cut(lease, ":")
-		failed, _ := decodeFailure(failures.text(i))
-		crashed, _ := strconv.Atoi(crashes.text(i))
-		d := &duly.Delivery{
-			Queue: q.name, Due: microTime(due), Popped: popped,
-			Attempt: failed + 1, Crashes: crashed, Fence: fence,
+		d := &block[i]
+		*d = duly.Delivery{Queue: q.name, Due: microTime(due), Popped: popped, Attempt: 1, Fence: fence}
+		if failure := failures.text(i); failure != "" {
+			failed, _ := decodeFailure(failure)
+			d.Attempt = failed + 1
+		}
+		if crashed := crashes.text(i); crashed != "" {
+			d.Crashes, _ = strconv.Atoi(crashed)
 		}
 		var err error
 		if d.Task, err = decodeRecord(id, stored); err != nil {
@@ -120,12 +124,23 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 	return deliveries, corrupt
 }
 
-// member spells a delivery's lease as it stands in the leased set.
-func member(d *duly.Delivery) string {
-	b := make([]byte, 0, 40+len(d.ID))
-	b = strconv.AppendUint(b, d.Fence, 10)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, d.Due.UnixMicro(), 10)
-	b = append(b, ':')
-	return string(append(b, d.ID...))
+// members spells the leases of deliveries as they stand in the leased set.
+func members(n int, delivery func(i int) *duly.Delivery) []string {
+	ends := make([]int, n)
+	var all []byte
+	for i := range n {
+		d := delivery(i)
+		all = strconv.AppendUint(all, d.Fence, 10)
+		all = append(all, ':')
+		all = strconv.AppendInt(all, d.Due.UnixMicro(), 10)
+		all = append(all, ':')
+		all = append(all, d.ID...)
+		ends[i] = len(all)
+	}
+	text, from := string(all), 0
+	list := make([]string, n)
+	for i, end := range ends {
+		list[i], from = text[from:end], end
+	}
+	return list
 }

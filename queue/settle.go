@@ -37,8 +37,9 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
 	args := make([]any, 0, 1+len(part))
 	args = append(args, len(part))
-	for i := range part {
-		args = append(args, member(part[i].Delivery))
+	leases := members(len(part), func(i int) *duly.Delivery { return part[i].Delivery })
+	for i := range leases {
+		args = append(args, &leases[i]) // the pointer, for a string would be copied to be passed
 	}
 	for i := range part {
 		if s := &part[i]; s.Action != duly.Acked {
@@ -67,8 +68,9 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 	for part := range slices.Chunk(deliveries, MaxBatch) {
 		args := make([]any, 0, 1+len(part))
 		args = append(args, lease.Microseconds())
-		for _, d := range part {
-			args = append(args, member(d))
+		leases := members(len(part), func(i int) *duly.Delivery { return part[i] })
+		for i := range leases {
+			args = append(args, &leases[i])
 		}
 		got, err := q.run(ctx, extendScript, q.keys.forExtend(), args...)
 		if err != nil {

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,9 +32,30 @@ func BenchmarkProcess(b *testing.B) {
 			must(b, err)
 			b.ReportAllocs()
 			b.ResetTimer()
-			runAll(b, q, concurrency, func(*duly.Delivery) {})
+			runAll(b, q, b.N, concurrency, func(*duly.Delivery) {})
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 		})
+	}
+}
+
+// From pop to settlement, with a real queue.
+func TestATaskTakesAtMost16Allocations(t *testing.T) {
+	const n = 20_000
+	q := benchQueue(t)
+	tasks := make([]duly.Task, n)
+	for i := range tasks {
+		tasks[i] = duly.Task{Kind: "k", Payload: []byte(`{"order":"4711"}`)}
+	}
+	_, err := q.EnqueueMany(t.Context(), tasks)
+	must(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	runAll(t, q, n, 100, func(*duly.Delivery) {})
+	runtime.ReadMemStats(&after)
+	each := float64(after.Mallocs-before.Mallocs) / n
+	t.Logf("%.1f allocations a task", each)
+	if each > 16 {
+		t.Errorf("%.1f allocations a task, over 16", each)
 	}
 }
 
@@ -50,7 +72,7 @@ func BenchmarkLateness(b *testing.B) {
 	var mu sync.Mutex
 	late := make([]time.Duration, 0, b.N)
 	early := 0
-	runAll(b, q, 10, func(d *duly.Delivery) {
+	runAll(b, q, b.N, 10, func(d *duly.Delivery) {
 		since := time.Since(d.Due) // the server's clock is this machine's
 		mu.Lock()
 		defer mu.Unlock()
@@ -67,28 +89,28 @@ func BenchmarkLateness(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // says nothing: the tasks set the pace
 }
 
-func benchQueue(b *testing.B) *queue.Queue {
-	b.Helper()
-	q, err := queue.New(redistest.Start(b).Client(), "bench", queue.Config{})
-	must(b, err)
+func benchQueue(tb testing.TB) *queue.Queue {
+	tb.Helper()
+	q, err := queue.New(redistest.Start(tb).Client(), "bench", queue.Config{})
+	must(tb, err)
 	return q
 }
 
-// runAll runs a worker until b.N tasks have run and are settled.
-func runAll(b *testing.B, q *queue.Queue, concurrency int, each func(*duly.Delivery)) {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
+// runAll runs a worker until n tasks have run and are settled.
+func runAll(tb testing.TB, q *queue.Queue, n, concurrency int, each func(*duly.Delivery)) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
 	var ran atomic.Int64
 	w := worker.New(handler(func(_ context.Context, d *duly.Delivery) error {
 		each(d)
-		if ran.Add(1) == int64(b.N) {
+		if ran.Add(1) == int64(n) {
 			cancel()
 		}
 		return nil
 	}), worker.Config{Concurrency: concurrency, Logger: zap.NewNop()}, q)
-	must(b, w.Run(ctx))
-	if s := w.Stats(); s.Acked != int64(b.N) {
-		b.Fatalf("worker %+v, want %d acked", s, b.N)
+	must(tb, w.Run(ctx))
+	if s := w.Stats(); s.Acked != int64(n) {
+		tb.Fatalf("worker %+v, want %d acked", s, n)
 	}
 }

@@ -52,8 +52,7 @@ func (x *executor) execute(f *flight) {
 	if f.Timeout > 0 {
 		timeout = f.Timeout
 	}
-	ctx, stop, ok := f.start(x.base, timeout)
-	if !ok {
+	if !f.start(x.base, timeout) {
 		f.settler.put(f, duly.Settlement{Action: duly.Released}) // which finds it lost
 		return
 	}
@@ -62,14 +61,14 @@ func (x *executor) execute(f *flight) {
 	answer := errGoexit
 	verdict := x.failure(f.Delivery, errGoexit)
 	defer func() {
-		stop()
+		f.ctx.end(nil)
 		x.counters.running.Add(-1)
 		x.running.Add(-1)
 		x.tell(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 	}()
-	defer func() { verdict = x.judge(ctx, f.Delivery, answer) }()
-	answer = x.call(ctx, f.Delivery)
+	defer func() { verdict = x.judge(&f.ctx, f.Delivery, answer) }()
+	answer = x.call(&f.ctx, f.Delivery)
 }
 
 // call calls the handler. A panic, also of the error that it returns, is an error.
@@ -108,6 +107,9 @@ func (x *executor) attempts(d *duly.Delivery) int {
 // judge turns the answer of a handler into what becomes of its task. A panic, as
 // of a backoff, is a failure.
 func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) (verdict duly.Settlement) {
+	if err == nil {
+		return duly.Settlement{Action: duly.Acked}
+	}
 	defer func() {
 		if value := recover(); value != nil {
 			verdict = x.failure(d, x.panicked(value))

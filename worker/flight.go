@@ -14,13 +14,14 @@ type flight struct {
 	*duly.Delivery
 	settler *settler // of the source it came from
 	fetched time.Time
+	ctx     handlerContext // of the handler, once it has started
+	place   int            // among what the keeper holds; the keeper guards it
 
 	mu      sync.Mutex // guards what follows
 	until   time.Time  // when the lease ends, by the local clock
 	renewal time.Time  // when the keeper is to extend it
 	lost    bool
 	ran     bool
-	cancel  context.CancelCauseFunc // of the handler's context, while it runs
 }
 
 // leaseEnd is when a lease ends for its holder: counted from before the request
@@ -29,17 +30,17 @@ func leaseEnd(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - lease/100 - 2*time.Millisecond)
 }
 
-// start makes the handler's context, unless the lease is lost.
-func (f *flight) start(base context.Context, timeout time.Duration) (context.Context, context.CancelFunc, bool) {
+// start sets the handler's context, unless the lease is lost.
+func (f *flight) start(base context.Context, timeout time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lost || !time.Now().Before(f.until) {
-		return nil, nil, false
+	now := time.Now()
+	if f.lost || !now.Before(f.until) {
+		return false
 	}
-	ctx, cancel := context.WithCancelCause(base)
-	f.cancel, f.ran = cancel, true
-	ctx, stop := context.WithTimeoutCause(ctx, timeout, duly.ErrTimeout)
-	return ctx, func() { stop(); cancel(nil) }, true
+	f.ctx.base, f.ctx.deadline = base, now.Add(timeout)
+	f.ran = true
+	return true
 }
 
 // lose ends the handler's context: the lease is gone.
@@ -47,8 +48,8 @@ func (f *flight) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = true
-	if f.cancel != nil {
-		f.cancel(duly.ErrLeaseLost)
+	if f.ran {
+		f.ctx.end(duly.ErrLeaseLost)
 	}
 }
 
@@ -59,9 +60,10 @@ func (f *flight) started() bool {
 	return f.ran
 }
 
-// held reports whether the lease is held, as far as this process knows.
-func (f *flight) held() bool {
+// held reports whether the lease is held at a time, as far as this process
+// knows.
+func (f *flight) held(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.lost && time.Now().Before(f.until)
+	return !f.lost && now.Before(f.until)
 }

@@ -16,12 +16,12 @@ type keeper struct {
 	health *health
 
 	mu   sync.Mutex
-	held map[*flight]struct{} // guarded by mu
-	wake chan struct{}        // something is held again
+	held []*flight     // guarded by mu, each at its place
+	wake chan struct{} // something is held again
 }
 
 func newKeeper(source Source, lease time.Duration, h *health) *keeper {
-	return &keeper{source: source, lease: lease, health: h, held: make(map[*flight]struct{}), wake: make(chan struct{}, 1)}
+	return &keeper{source: source, lease: lease, health: h, wake: make(chan struct{}, 1)}
 }
 
 func (k *keeper) add(flights []*flight) {
@@ -34,7 +34,8 @@ func (k *keeper) add(flights []*flight) {
 		}
 	}
 	for _, f := range flights {
-		k.held[f] = struct{}{}
+		f.place = len(k.held)
+		k.held = append(k.held, f)
 	}
 }
 
@@ -42,8 +43,19 @@ func (k *keeper) remove(flights []*flight) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, f := range flights {
-		delete(k.held, f)
+		k.drop(f)
 	}
+}
+
+// drop puts the last flight into the place of one that is held. mu is held.
+func (k *keeper) drop(f *flight) {
+	last := len(k.held) - 1
+	if f.place > last || k.held[f.place] != f {
+		return
+	}
+	k.held[f.place], k.held[last].place = k.held[last], f.place
+	k.held[last] = nil
+	k.held = k.held[:last]
 }
 
 // run keeps leases until ctx ends. An extension runs beside the loop, so that
@@ -89,14 +101,15 @@ func (k *keeper) look(now time.Time, extending bool) (due []*flight, next time.T
 	soon := now.Add(k.lease / 10)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for f := range k.held {
+	for i := len(k.held) - 1; i >= 0; i-- { // drop puts one seen already in the place
+		f := k.held[i]
 		f.mu.Lock()
 		until, renewal := f.until, f.renewal
 		f.mu.Unlock()
 		at := until
 		switch {
 		case !now.Before(until):
-			delete(k.held, f)
+			k.drop(f)
 			f.lose()
 			continue
 		case extending:

@@ -91,9 +91,10 @@ func (s *settler) next() (batch []landing, closed bool) {
 	for {
 		taken, over := s.take()
 		var gone []*flight
-		batch = make([]landing, 0, len(taken))
+		batch = taken[:0]
+		now := time.Now()
 		for _, l := range taken {
-			if l.flight.held() {
+			if l.flight.held(now) {
 				batch = append(batch, l)
 			} else {
 				gone = append(gone, l.flight)

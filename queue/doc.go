@@ -51,7 +51,7 @@
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
 //	…conf    hash    paused
 //	…stat    hash    counters
-//	…wake    channel a hint that the head of due has moved earlier
+//	…wake    channel a hint that the head of due has moved earlier: µs until it is due
 //
 // A record is a version byte and CBOR; it is written once and never changed by
 // a delivery, so a retry does not carry the payload again. A leased member
@@ -62,7 +62,7 @@
 // # Guarantees
 //
 //   - Every verb is one script: it happens whole or not at all, validates before
-//     it writes, and costs one round trip.
+//     it writes, and costs one round trip. Concurrent calls of Enqueue share one.
 //   - The clock is the server's, read once a script. In counts from the server's
 //     now; only At is the caller's own time, as given.
 //   - Pop is a critical section under the queue's lock without taking it: while

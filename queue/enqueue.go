@@ -13,10 +13,6 @@ import (
 // errNotSent marks the tasks of EnqueueMany behind one that failed.
 var errNotSent = errors.New("queue: not sent, for an earlier task failed")
 
-// maxChunk bounds the bytes of records that one enqueue script carries, if it
-// carries more than one task.
-const maxChunk = 1 << 20
-
 // An Outcome is what Enqueue did.
 type Outcome string
 
@@ -138,14 +134,24 @@ func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 // returns without an error the task will run at least once, or end visibly.
 // After [ErrUnknownOutcome] it may be there or not: enqueue it again, with the
 // receipt's ID if it had none.
+//
+// Calls through one Queue value share round trips: a call leaves at once if none
+// is under way, and together with others if one is. Each has its own receipt and
+// error, and waits until its own ctx ends.
 func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOption) (Receipt, error) {
-	receipts, err := q.EnqueueMany(ctx, []duly.Task{task}, opts...)
-	if err != nil && len(receipts) == 0 {
-		return Receipt{ID: task.ID}, err
+	o, err := enqueueOptionsOf(opts)
+	if err != nil {
+		return Receipt{ID: task.ID}, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
 	}
-	r := receipts[0]
-	r.Err = nil
-	return r, err
+	p := new(parcel)
+	if err := q.pack(p, &task, &o); err != nil {
+		return Receipt{ID: task.ID}, fmt.Errorf("queue: enqueue %.512q to %q: %w", task.ID, q.name, err)
+	}
+	id := p.id
+	if err := q.coalescer.enqueue(ctx, p); err != nil {
+		return Receipt{ID: id}, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
+	}
+	return p.receipt, nil
 }
 
 // EnqueueMany adds tasks in their order, 500 a round trip at most, and
@@ -157,85 +163,141 @@ func (q *Queue) EnqueueMany(ctx context.Context, tasks []duly.Task, opts ...Enqu
 	if err != nil {
 		return nil, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
 	}
-	items := make([]item, len(tasks))
+	parcels := make([]parcel, len(tasks))
 	for i := range tasks {
-		if items[i], err = q.newItem(&tasks[i]); err != nil {
+		if err := q.pack(&parcels[i], &tasks[i], &o); err != nil {
 			return nil, fmt.Errorf("queue: enqueue %.512q to %q: %w", tasks[i].ID, q.name, err)
 		}
 	}
-	receipts := make([]Receipt, len(items))
-	for i, item := range items {
-		receipts[i] = Receipt{ID: item.id, Err: errNotSent}
-	}
-	for first := 0; first < len(items); {
-		n := chunk(items[first:])
-		if err := q.enqueue(ctx, items[first:first+n], &o, receipts[first:first+n]); err != nil {
-			return receipts, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
+	var b batch
+	for i := 0; i < len(parcels) && err == nil; i++ {
+		if !b.takes(&parcels[i]) {
+			err = q.send(ctx, b.parcels)
+			b = batch{}
 		}
-		first += n
+		b.add(&parcels[i])
+	}
+	if err == nil && len(parcels) > 0 {
+		err = q.send(ctx, b.parcels)
+	}
+	receipts := make([]Receipt, len(parcels))
+	for i := range parcels {
+		receipts[i] = parcels[i].answer()
+	}
+	if err != nil {
+		return receipts, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
 	}
 	return receipts, nil
 }
 
-// item is a task on its way to the script.
-type item struct {
-	id     string
-	record []byte
+// maxChunk bounds the bytes of records that one enqueue script carries, if it
+// carries more than one task.
+const maxChunk = 1 << 20
+
+// A parcel is a task on its way to the script, and what became of it.
+type parcel struct {
+	id, record string
+	when       int64 // see enqueueOptions
+	conflict   Conflict
+
+	receipt   Receipt // empty without an answer
+	err       error
+	abandoned bool // its caller has gone, and it was not sent
 }
 
-func (q *Queue) newItem(t *duly.Task) (item, error) {
+// pack checks and encodes a task.
+func (q *Queue) pack(p *parcel, t *duly.Task, o *enqueueOptions) error {
 	if err := q.checkTask(t); err != nil {
-		return item{}, err
+		return err
 	}
-	id := t.ID
-	if id == "" {
-		id = newID(time.Now())
+	p.id, p.when, p.conflict = t.ID, o.when, o.conflict
+	if p.id == "" {
+		p.id = newID(time.Now())
 	}
 	record, err := encodeRecord(t)
-	return item{id, record}, err
+	p.record = string(record)
+	return err
 }
 
-// chunk returns how many of the items go into one script: a bounded number of
-// bytes, and no ID twice, for the script looks each up once.
-func chunk(items []item) int {
-	seen := make(map[string]struct{}, min(len(items), MaxBatch))
-	size := 0
-	for i, item := range items {
-		_, twice := seen[item.id]
-		if size += len(item.record); i > 0 && (twice || i == MaxBatch || size > maxChunk) {
-			return i
-		}
-		seen[item.id] = struct{}{}
+// answer is the receipt, or one that tells the error.
+func (p *parcel) answer() Receipt {
+	switch {
+	case p.err != nil:
+		return Receipt{ID: p.id, Err: p.err}
+	case p.receipt.Outcome == "":
+		return Receipt{ID: p.id, Err: errNotSent}
 	}
-	return len(items)
+	return p.receipt
 }
 
-func (q *Queue) enqueue(ctx context.Context, items []item, o *enqueueOptions, receipts []Receipt) error {
-	args := make([]any, 0, 3+2*len(items))
-	args = append(args, len(items), o.when, string(o.conflict))
-	for _, item := range items {
-		args = append(args, item.id, item.record)
+// A batch is what goes in one script: a bounded number of tasks and bytes, and
+// no ID twice, for the script looks each up once.
+type batch struct {
+	parcels []*parcel
+	bytes   int
+	ids     map[string]struct{}
+}
+
+// takes reports whether there is room for a parcel. An empty batch takes any.
+func (b *batch) takes(p *parcel) bool {
+	_, twice := b.ids[p.id]
+	return len(b.parcels) == 0 || !twice && len(b.parcels) < MaxBatch && b.bytes+len(p.record) <= maxChunk
+}
+
+func (b *batch) add(p *parcel) {
+	if b.ids == nil {
+		b.ids = make(map[string]struct{})
+	}
+	b.ids[p.id] = struct{}{}
+	b.bytes += len(p.record)
+	b.parcels = append(b.parcels, p)
+}
+
+// send runs the script on a batch. Each parcel then has its receipt or the
+// error.
+func (q *Queue) send(ctx context.Context, parcels []*parcel) error {
+	groups := together(parcels)
+	args := make([]any, 0, 3*len(groups)+2*len(parcels))
+	for _, group := range groups {
+		args = append(args, len(group), group[0].when, string(group[0].conflict))
+		for _, p := range group {
+			args = append(args, &p.id, &p.record) // pointers, for strings would be copied to be passed
+		}
 	}
 	got, err := q.run(ctx, enqueueScript, q.keys.forEnqueue(), args...)
 	list, _ := got.([]any)
 	answer := reply(list)
-	if err == nil && len(answer.list(0)) != 1 {
+	if err == nil && len(answer.list(0)) != len(groups) {
 		err = fmt.Errorf("unexpected reply %v", got)
 	}
-	due := microTime(answer.list(0).text(0))
-	for i := range receipts {
-		if receipts[i].Err = err; err == nil {
-			receipts[i].Outcome, receipts[i].State, receipts[i].Due = Added, Missing, due
+	for i, group := range groups {
+		due := microTime(answer.list(0).text(i))
+		for _, p := range group {
+			if p.err = err; err == nil {
+				p.receipt = Receipt{ID: p.id, Outcome: Added, State: Missing, Due: due}
+			}
 		}
 	}
-	for i := range answer[min(1, len(answer)):] {
-		found := answer.list(i + 1)
-		if at := found.number(0) - 1; at >= 0 && at < int64(len(receipts)) {
-			r := &receipts[at]
+	for i := 1; i < len(answer); i++ {
+		found := answer.list(i)
+		if at := found.number(0); at >= 1 && at <= int64(len(parcels)) {
+			r := &parcels[at-1].receipt
 			r.Outcome, r.State, r.Due = Outcome(found.text(1)), State(found.text(2)), microTime(found.text(3))
 		}
 	}
 	return err
+}
+
+// together splits parcels into neighbours that are due together.
+func together(parcels []*parcel) [][]*parcel {
+	var groups [][]*parcel
+	first := 0
+	for i, p := range parcels {
+		if p.when != parcels[first].when || p.conflict != parcels[first].conflict {
+			groups, first = append(groups, parcels[first:i]), i
+		}
+	}
+	return append(groups, parcels[first:])
 }
 
 // microTime reads µs since 1970; what is no number is the zero time.

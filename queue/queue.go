@@ -33,6 +33,8 @@ type Queue struct {
 	locker *lock.Locker // of the application, and of tasks with a lock key
 	self   *lock.Locker // of the queue's own lock
 	pops   chan turn    // the next pop's; who holds it may pop
+
+	coalescer coalescer // of Enqueue
 }
 
 // New returns the queue of a name: 1 to 200 bytes of UTF-8 without control
@@ -51,6 +53,7 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	}
 	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan turn, 1)} //nolint:gosec // tells instances apart, secures nothing
 	q.pops <- turn{number: 1}
+	q.coalescer.send = q.send
 	var err error
 	q.locker, err = lock.New(rdb, lock.Config{Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence})
 	if err != nil {

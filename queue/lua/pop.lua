@@ -1,5 +1,5 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with clock and with reclaim.
+-- guard of the queue's lock, with clock, poll and reclaim.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    <fence>:<due>:<id> -> lease end, µs
@@ -20,21 +20,18 @@
 -- ARGV[5]  crashes in a row that bury a task
 -- ARGV[6]  number of this pop among the caller's, which tells one that is late
 -- ARGV[7]  fence of the last tasks that reached the caller; newer ones come again
--- returns {"ok", now, µs until there may be more or -1, fence, leased members,
---          records, failures, crashes} | {"locked", ms left} | {"paused"} | {"stale"}
+-- returns {"ok", now, µs until there may be more or -1} and, if there are any,
+--         {..., fence, leased members, records, failures, crashes};
+--         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13]}
-local most, lease, limit, number = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-if redis.call('HGET', k.conf, 'paused') then return {'paused'} end
+local most, lease, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local stop = us(now + lease)
 
 -- All keys are read before one is written: one of another type fails here.
-local now = clock()
-local stop = us(now + lease)
-local last, lastFence, lastStop = string.match(redis.call('GET', k.pop) or '', '^(%d+):(%d+):(%d+)$')
-if last and tonumber(last) >= number then return {'stale'} end
 local fence = tonumber(redis.call('GET', k.fence)) or 0
 local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
-for _, set in ipairs({k.due, k.dead}) do redis.call('ZCARD', set) end
+redis.call('ZCARD', k.dead)
 for _, hash in ipairs({k.task, k.next}) do redis.call('HLEN', hash) end
 local failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
 
@@ -113,21 +110,11 @@ local function grant(token, head, suspect)
     end
   end
   if #entries > 0 then redis.call('ZADD', k.leased, unpack(entries)) end
-  redis.call('SET', k.pop, number .. ':' .. token .. ':' .. stop, 'PX', math.ceil(lease / 1000))
+  redis.call('SET', k.pop, ARGV[6] .. ':' .. token .. ':' .. stop, 'PX', math.ceil(lease / 1000))
   bury(k, missing, now)
   local failures = failing and redis.call('HMGET', k.fail, unpack(ids)) or {}
   local crashes = crashing and redis.call('HMGET', k.crash, unpack(ids)) or {}
   return {'ok', us(now), 0, token, members, records, failures, crashes}
-end
-
--- wait is how long until a task is due or a lease ends.
-local function wait()
-  local soon = math.huge
-  for _, set in ipairs({k.due, k.leased}) do
-    soon = math.min(soon, tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) or soon)
-  end
-  if soon == math.huge then return -1 end
-  return math.max(soon - now, 0)
 end
 
 if reclaim(k, limit, now) then failing, crashing = true, true end
@@ -135,7 +122,7 @@ local head = again()
 if #head > 0 then return grant(lastFence, head) end
 local suspect
 head, suspect = take()
-if #head == 0 then return {'ok', us(now), wait(), '0', {}, {}, {}, {}} end
+if #head == 0 then return {'ok', us(now), wait()} end
 local token = us(math.max(fence + 1, now))
 redis.call('SET', k.fence, token)
 local answer = grant(token, head, suspect)

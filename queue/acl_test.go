@@ -60,7 +60,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
-		q.Watch(watching, func() { hinted <- struct{}{} })
+		q.Watch(watching, func(time.Duration) { hinted <- struct{}{} })
 		close(watched)
 	}()
 	<-hinted // it has subscribed

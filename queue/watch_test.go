@@ -18,7 +18,7 @@ func watch(t *testing.T, r *rig) (hinted <-chan struct{}, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.q.Watch(ctx, func() { hints <- struct{}{} })
+		r.q.Watch(ctx, func(time.Duration) { hints <- struct{}{} })
 	}()
 	stop = func() { cancel(); <-done }
 	t.Cleanup(stop)
@@ -94,6 +94,52 @@ func TestWatchHintsWhenTheHeadMovesEarlierAndNotOtherwise(t *testing.T) {
 		hint("the end of a job under the queue's lock", func() {
 			must(t, r.q.Lock(ctx, time.Minute, func(context.Context) error { return nil }))
 		})
+	})
+}
+
+func TestAHintTellsHowLongItIs(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		hints := make(chan time.Duration, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.q.Watch(ctx, func(in time.Duration) { hints <- in })
+		}()
+		defer func() { cancel(); <-done }()
+		next := func(what string, least, most time.Duration) {
+			t.Helper()
+			select {
+			case in := <-hints:
+				if in < least || in > most {
+					t.Errorf("%s: hinted in %v, want %v to %v", what, in, least, most)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s: no hint in 10 s", what)
+			}
+		}
+		next("connected", 0, 0)
+		r.enqueue(t, "a", queue.In(time.Hour))
+		next("delayed", time.Hour, time.Hour)
+		r.enqueue(t, "b", queue.At(r.now(t).Add(time.Minute)))
+		next("at a time", 50*time.Second, time.Minute)
+		_, err := r.q.Reschedule(t.Context(), "a", queue.In(time.Second))
+		must(t, err)
+		next("rescheduled", time.Second, time.Second)
+		r.enqueue(t, "c")
+		next("now", 0, 0)
+		d := r.popOne(t, "c")
+		_, err = r.q.Settle(t.Context(), []duly.Settlement{{Delivery: d, Action: duly.Retried, In: time.Millisecond}})
+		must(t, err)
+		next("retried", time.Millisecond, time.Millisecond)
+		for payload, want := range map[string]time.Duration{
+			"": 0, "x": 0, "-1": 0, "1.5": 0, "7": 7 * time.Microsecond,
+			"999999999999999": 24 * time.Hour, "99999999999999999999999": 24 * time.Hour,
+		} {
+			must(t, r.Publish(t.Context(), r.key("wake"), payload).Err())
+			next("payload "+payload, want, want)
+		}
 	})
 }
 

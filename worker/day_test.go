@@ -51,12 +51,12 @@ func (p *patient) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Du
 	return p.Queue.Extend(ctx, ds, lease)
 }
 
-func (p *patient) Watch(ctx context.Context, hint func()) {
-	p.Queue.Watch(ctx, func() {
+func (p *patient) Watch(ctx context.Context, hint func(in time.Duration)) {
+	p.Queue.Watch(ctx, func(in time.Duration) {
 		p.mu.Lock()
 		p.empty = time.Time{}
 		p.mu.Unlock()
-		hint()
+		hint(in)
 	})
 }
 

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,6 +110,48 @@ func TestLostHintCosts5Seconds(t *testing.T) {
 		within(t, "the latest start", worst, time.Second, 5*time.Second)
 		if n := len(j.all()); n != 20 {
 			t.Errorf("%d of 20 tasks ran", n)
+		}
+	})
+}
+
+// A hundred workers must not all ask for a task that is not due as yet.
+func TestAHintOfWhatIsDueLaterBringsAPopJustThen(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFake("q")
+		launch(t, done, worker.Config{}, f)
+		pass(5*time.Second + time.Millisecond) // two polls
+		began := time.Now()
+		f.hint(3 * time.Second)
+		f.hint(4 * time.Second)
+		pass(time.Second)
+		f.hint(time.Second)
+		pass(6500 * time.Millisecond)
+		var pops []time.Duration
+		for _, c := range f.told("pop") {
+			if at := c.at.Sub(began); at > 0 {
+				pops = append(pops, at)
+			}
+		}
+		if want := []time.Duration{2 * time.Second, 7 * time.Second}; !slices.Equal(pops, want) {
+			t.Errorf("pops after %v, want %v: at the earliest hint, then a poll", pops, want)
+		}
+	})
+}
+
+// A hint that comes while a pop is on its way may be of what that has not seen.
+func TestAHintDuringAPopIsNotForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFake("q")
+		f.trip = 100 * time.Millisecond
+		launch(t, done, worker.Config{}, f)
+		pass(time.Second)
+		before := len(f.told("pop"))
+		f.wake()
+		pass(10 * time.Millisecond)
+		f.hint(500 * time.Millisecond)
+		pass(time.Second)
+		if n := len(f.told("pop")) - before; n != 2 {
+			t.Errorf("%d pops, want one for each hint", n)
 		}
 	})
 }

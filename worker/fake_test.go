@@ -25,7 +25,7 @@ type fake struct {
 	mu            sync.Mutex // guards what follows
 	before, after hook       // come before and after a call has its effect
 	tasks         map[string]*stored
-	hints         []func()
+	hints         []func(in time.Duration)
 	fence         uint64
 	calls         []call
 	settled       []duly.Settlement // those that had an effect
@@ -75,18 +75,20 @@ func (f *fake) addTask(task duly.Task, in time.Duration) {
 }
 
 // wake hints as a queue does, but in all cases.
-func (f *fake) wake() {
+func (f *fake) wake() { f.hint(0) }
+
+func (f *fake) hint(in time.Duration) {
 	f.mu.Lock()
 	hints := f.hints
 	f.mu.Unlock()
 	for _, hint := range hints {
 		if !f.mute {
-			hint()
+			hint(in)
 		}
 	}
 }
 
-func (f *fake) Watch(ctx context.Context, hint func()) {
+func (f *fake) Watch(ctx context.Context, hint func(in time.Duration)) {
 	f.mu.Lock()
 	f.hints = append(f.hints, hint)
 	f.mu.Unlock()

@@ -25,15 +25,7 @@ type fetcher struct {
 	settler *settler
 	backlog *backlog
 	health  *health
-	hints   chan struct{}
-}
-
-// hint wakes the fetcher. It never blocks.
-func (f *fetcher) hint() {
-	select {
-	case f.hints <- struct{}{}:
-	default: // one is waiting
-	}
+	hints   hints
 }
 
 // run pops until ctx ends. A pop on its way is not abandoned then, for its tasks
@@ -52,10 +44,10 @@ func (f *fetcher) run(ctx, lasting context.Context) {
 		}
 		switch {
 		case err != nil:
-			f.sleep(ctx, failing.next(), nil)
+			f.sleep(ctx, failing.next())
 			continue
 		case got < n:
-			f.sleep(ctx, min(wait, pollMost, f.lease), f.hints)
+			f.hints.sleep(ctx, min(wait, pollMost, f.lease))
 		}
 		failing.reset()
 	}
@@ -65,6 +57,7 @@ func (f *fetcher) run(ctx, lasting context.Context) {
 func (f *fetcher) pop(ctx context.Context, n int) (got int, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(callMost, f.lease/2))
 	defer cancel()
+	f.hints.clear()
 	sent := time.Now()
 	deliveries, wait, err := f.source.Pop(ctx, n, f.lease)
 	if err != nil || len(deliveries) == 0 {
@@ -87,16 +80,12 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	f.backlog.put(flights)
 }
 
-// sleep waits for d, a value of early, or the end of ctx.
-func (f *fetcher) sleep(ctx context.Context, d time.Duration, early <-chan struct{}) {
-	if d <= 0 {
-		return
-	}
+// sleep waits for d or the end of ctx.
+func (f *fetcher) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-early:
 	case <-ctx.Done():
 	}
 }

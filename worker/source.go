@@ -30,7 +30,7 @@ type Source interface {
 	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
 
 	// Watch calls hint whenever a Pop may bring something sooner than the last
-	// one said, until ctx ends, and once it has begun to listen. Hints may be
-	// lost.
-	Watch(ctx context.Context, hint func())
+	// one said, with how long it will be until then, until ctx ends; and with
+	// zero once it has begun to listen. Hints may be lost.
+	Watch(ctx context.Context, hint func(in time.Duration))
 }

@@ -134,11 +134,11 @@ func (w *Worker) startFeeds(ctx context.Context, cfg Config, p *pool) *feeds {
 		s := &settler{source: source, keeper: k, slots: p.slots, health: h, counters: &w.counters, wake: make(chan struct{}, 1)}
 		f := &fetcher{
 			source: source, lease: cfg.Lease, slots: p.slots, share: p.slots.share(cfg.Weights[source.Name()]),
-			keeper: k, settler: s, backlog: p.backlog, health: h, hints: make(chan struct{}, 1),
+			keeper: k, settler: s, backlog: p.backlog, health: h, hints: newHints(),
 		}
 		all.settlers = append(all.settlers, s)
 		all.fetching.Go(func() { f.run(ctx, lasting) })
-		all.fetching.Go(func() { source.Watch(ctx, f.hint) })
+		all.fetching.Go(func() { source.Watch(ctx, f.hints.add) })
 		all.keeping.Go(func() { k.run(lasting) })
 		all.settling.Go(func() { s.run(lasting) })
 	}

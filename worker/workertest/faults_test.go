@@ -173,7 +173,7 @@ func settlements(ds []*duly.Delivery, action duly.Action) []duly.Settlement {
 
 var watchFaults = []fault{
 	{"never hints", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, _ func()) { <-ctx.Done() }
+		f.watch = func(ctx context.Context, _ func(time.Duration)) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
 	}},
@@ -185,7 +185,7 @@ var watchFaults = []fault{
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)
 		first <- struct{}{}
-		f.watch = func(ctx context.Context, hint func()) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
 			select {
 			case <-first:
 				f.Source.Watch(ctx, hint)
@@ -196,7 +196,7 @@ var watchFaults = []fault{
 	}, []string{"each watcher is hinted"}},
 
 	{"watches on", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func()) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
 			defer cancel()
 			f.Source.Watch(ctx, hint)
@@ -204,7 +204,7 @@ var watchFaults = []fault{
 	}, []string{"watching ends with its context"}},
 
 	{"hints after the end", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func()) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
 			after, cancel := context.WithCancel(context.WithoutCancel(ctx))
 			time.AfterFunc(time.Hour, cancel)
 			go f.Source.Watch(after, hint)
@@ -216,8 +216,8 @@ var watchFaults = []fault{
 // hintEnqueued makes a source hint nothing but enqueueing, if it is worth it.
 func hintEnqueued(f *faulty, h *workertest.Harness, worth func() bool) {
 	var mu sync.Mutex
-	var hints []func()
-	f.watch = func(ctx context.Context, hint func()) {
+	var hints []func(in time.Duration)
+	f.watch = func(ctx context.Context, hint func(in time.Duration)) {
 		mu.Lock()
 		hints = append(hints, hint)
 		mu.Unlock()
@@ -230,7 +230,7 @@ func hintEnqueued(f *faulty, h *workertest.Harness, worth func() bool) {
 		defer mu.Unlock()
 		if worth() {
 			for _, hint := range hints {
-				hint()
+				hint(0)
 			}
 		}
 		return err

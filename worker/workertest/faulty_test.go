@@ -17,7 +17,7 @@ type faulty struct {
 	pop    func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)
 	extend func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error)
 	settle func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error)
-	watch  func(ctx context.Context, hint func())
+	watch  func(ctx context.Context, hint func(in time.Duration))
 
 	mu     sync.Mutex // guards what follows
 	newest map[string]*duly.Delivery
@@ -50,7 +50,7 @@ func (f *faulty) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Deli
 	return f.settle(ctx, ss)
 }
 
-func (f *faulty) Watch(ctx context.Context, hint func()) { f.watch(ctx, hint) }
+func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration)) { f.watch(ctx, hint) }
 
 // deliver changes deliveries on their way out, and back on their way in.
 func (f *faulty) deliver(change func(d *duly.Delivery)) {

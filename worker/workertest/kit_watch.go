@@ -21,7 +21,7 @@ func (r *rig) watch() (hints <-chan struct{}, stop func()) {
 	hinted, ended := make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.Source.Watch(ctx, func() {
+		r.Source.Watch(ctx, func(time.Duration) {
 			select {
 			case hinted <- struct{}{}:
 			default:

@@ -76,9 +76,9 @@ func (s *Source) Fail(err error) {
 	s.failure = err
 }
 
-// Watch calls hint whenever a Pop may bring something sooner than the last one
-// said, and once at the start, until ctx ends.
-func (s *Source) Watch(ctx context.Context, hint func()) {
+// Watch calls hint with zero whenever a Pop may bring something sooner than the
+// last one said, and once at the start, until ctx ends.
+func (s *Source) Watch(ctx context.Context, hint func(in time.Duration)) {
 	wake := make(chan struct{}, 1)
 	wake <- struct{}{} // for what came between the last Pop and now
 	s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *Source) Watch(ctx context.Context, hint func()) {
 	for {
 		select {
 		case <-wake:
-			hint()
+			hint(0)
 		case <-ctx.Done():
 			return
 		}

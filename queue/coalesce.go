@@ -22,9 +22,8 @@ type coalescer struct {
 // A trip is one batch of several callers, there and back.
 type trip struct {
 	batch
-	ctx     context.Context //nolint:containedctx // of the call, which no single caller ends
-	cancel  context.CancelFunc
-	callers int // that wait
+	ctx     context.Context //nolint:containedctx // the first caller's, without its end
+	callers int             // that wait
 	left    bool
 	back    chan struct{} // closed when every parcel has its answer
 }
@@ -51,8 +50,7 @@ func (c *coalescer) board(ctx context.Context, p *parcel) *trip {
 	if n := len(c.waiting); n > 0 && c.waiting[n-1].takes(p) {
 		t = c.waiting[n-1]
 	} else {
-		t = &trip{back: make(chan struct{})}
-		t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		t = &trip{ctx: context.WithoutCancel(ctx), back: make(chan struct{})}
 		c.waiting = append(c.waiting, t)
 	}
 	t.add(p)
@@ -64,7 +62,8 @@ func (c *coalescer) board(ctx context.Context, p *parcel) *trip {
 	return t
 }
 
-// abandon ends the wait of one caller. The last one ends the call.
+// abandon ends the wait of one caller. A trip that nobody waits for any more,
+// since Redis does not answer, is in nobody's way.
 func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,17 +72,19 @@ func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 		return p.err
 	default:
 	}
-	if t.callers--; t.callers == 0 {
-		t.cancel()
+	t.callers--
+	if !t.left {
+		p.abandoned = true
+		return ctx.Err()
 	}
-	if t.left {
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+	if t.callers == 0 {
+		go c.run()
 	}
-	p.abandoned = true
-	return ctx.Err()
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 }
 
-// run makes the trips that wait, until there are none.
+// run makes the trips that wait, until there are none, or until it has been
+// replaced for the trip that it is on.
 func (c *coalescer) run() {
 	for {
 		t, parcels := c.next()
@@ -91,9 +92,18 @@ func (c *coalescer) run() {
 			return
 		}
 		c.deliver(t.ctx, parcels)
-		t.cancel()
-		close(t.back)
+		if !c.arrive(t) {
+			return
+		}
 	}
+}
+
+// arrive wakes the callers of a trip, if any still wait.
+func (c *coalescer) arrive(t *trip) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(t.back)
+	return t.callers > 0
 }
 
 // next takes the first trip that anyone waits for.

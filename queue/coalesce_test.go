@@ -179,20 +179,22 @@ func TestACallerThatGivesUpTakesNobodyAlong(t *testing.T) {
 		for _, id := range []string{"before", "waits", "after"} {
 			h.call(t, id, id)
 		}
-		h.calls["sent"].cancel()
 		h.calls["waits"].cancel()
 		synctest.Wait()
-		wants(t, h.calls["sent"].err, queue.ErrUnknownOutcome, context.Canceled)
 		wants(t, h.calls["waits"].err, context.Canceled)
 		if errors.Is(h.calls["waits"].err, queue.ErrUnknownOutcome) {
 			t.Errorf("%v, but nothing was sent", h.calls["waits"].err)
 		}
-		equal(t, "receipts", []string{h.calls["sent"].receipt.ID, h.calls["waits"].receipt.ID}, []string{"sent", "waits"})
-		h.open(nil)
+		h.calls["sent"].cancel() // the others leave
+		synctest.Wait()
+		wants(t, h.calls["sent"].err, queue.ErrUnknownOutcome, context.Canceled)
 		h.calls["after"].cancel()
 		synctest.Wait()
 		wants(t, h.calls["after"].err, queue.ErrUnknownOutcome, context.Canceled)
-		h.open(nil)
+		for _, id := range []string{"sent", "waits", "after"} {
+			equal(t, "receipt", h.calls[id].receipt, queue.Receipt{ID: id})
+		}
+		h.open(nil, nil)
 		h.want(t, "before", queue.Added)
 		equal(t, "sizes", h.sizes, []int{1, 2})
 		equal(t, "there", h.there(t), []string{"after", "before", "sent"})
@@ -220,8 +222,26 @@ func TestACallThatEverybodyGaveUpFreesTheWay(t *testing.T) {
 		h.calls["hangs"].cancel()
 		synctest.Wait()
 		equal(t, "sizes", h.sizes, []int{1, 1})
+		h.open(nil) // the first comes back
+		h.call(t, "later", "later")
+		equal(t, "sizes while one is on its way", h.sizes, []int{1, 1})
 		h.open(nil, nil)
 		h.want(t, "next", queue.Added)
+		h.want(t, "later", queue.Added)
+	})
+}
+
+func TestNothingIsSentForThoseThatGaveUpWaiting(t *testing.T) {
+	inHall(t, func(t *testing.T, h *hall) {
+		h.call(t, "sent", "sent")
+		h.call(t, "waits", "waits")
+		h.calls["waits"].cancel()
+		synctest.Wait()
+		h.open(nil)
+		h.call(t, "again", "again")
+		h.open(nil)
+		h.want(t, "again", queue.Added)
+		equal(t, "sizes", h.sizes, []int{1, 1})
 	})
 }
 

@@ -143,10 +143,11 @@ func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOpti
 	if err != nil {
 		return Receipt{ID: task.ID}, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
 	}
-	p := new(parcel)
-	if err := q.pack(p, &task, &o); err != nil {
-		return Receipt{ID: task.ID}, fmt.Errorf("queue: enqueue %.512q to %q: %w", task.ID, q.name, err)
+	parcels, err := q.pack([]duly.Task{task}, &o)
+	if err != nil {
+		return Receipt{ID: task.ID}, err
 	}
+	p := &parcels[0]
 	id := p.id
 	if err := q.coalescer.enqueue(ctx, p); err != nil {
 		return Receipt{ID: id}, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
@@ -163,11 +164,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, tasks []duly.Task, opts ...Enqu
 	if err != nil {
 		return nil, fmt.Errorf("queue: enqueue to %q: %w", q.name, err)
 	}
-	parcels := make([]parcel, len(tasks))
-	for i := range tasks {
-		if err := q.pack(&parcels[i], &tasks[i], &o); err != nil {
-			return nil, fmt.Errorf("queue: enqueue %.512q to %q: %w", tasks[i].ID, q.name, err)
-		}
+	parcels, err := q.pack(tasks, &o)
+	if err != nil {
+		return nil, err
 	}
 	var b batch
 	for i := 0; i < len(parcels) && err == nil; i++ {
@@ -205,18 +204,31 @@ type parcel struct {
 	abandoned bool // its caller has gone, and it was not sent
 }
 
-// pack checks and encodes a task.
-func (q *Queue) pack(p *parcel, t *duly.Task, o *enqueueOptions) error {
-	if err := q.checkTask(t); err != nil {
-		return err
+// pack checks and encodes tasks.
+func (q *Queue) pack(tasks []duly.Task, o *enqueueOptions) ([]parcel, error) {
+	parcels := make([]parcel, len(tasks))
+	ends := make([]int, len(tasks))
+	var r records
+	for i := range tasks {
+		t := &tasks[i]
+		err := q.checkTask(t)
+		if err == nil {
+			err = r.add(t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("queue: enqueue %.512q to %q: %w", t.ID, q.name, err)
+		}
+		parcels[i] = parcel{id: t.ID, when: o.when, conflict: o.conflict}
+		if t.ID == "" {
+			parcels[i].id = newID(time.Now())
+		}
+		ends[i] = r.buf.Len()
 	}
-	p.id, p.when, p.conflict = t.ID, o.when, o.conflict
-	if p.id == "" {
-		p.id = newID(time.Now())
+	text, from := r.buf.String(), 0
+	for i, end := range ends {
+		parcels[i].record, from = text[from:end], end
 	}
-	record, err := encodeRecord(t)
-	p.record = string(record)
-	return err
+	return parcels, nil
 }
 
 // answer is the receipt, or one that tells the error.

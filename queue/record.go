@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -32,8 +33,8 @@ type record struct {
 
 var encoding, decoding = modes()
 
-func modes() (cbor.EncMode, cbor.DecMode) {
-	enc, err := cbor.CoreDetEncOptions().EncMode()
+func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
+	enc, err := cbor.CoreDetEncOptions().UserBufferEncMode()
 	if err != nil {
 		panic(err)
 	}
@@ -47,12 +48,16 @@ func modes() (cbor.EncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-func encodeRecord(t *duly.Task) ([]byte, error) {
-	body, err := encoding.Marshal(record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout})
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte{recordVersion}, body...), nil
+// records encodes tasks one behind the other.
+type records struct {
+	buf  bytes.Buffer
+	next record
+}
+
+func (r *records) add(t *duly.Task) error {
+	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout}
+	_ = r.buf.WriteByte(recordVersion) // never fails
+	return encoding.MarshalToBuffer(&r.next, &r.buf)
 }
 
 func decodeRecord(id, stored string) (duly.Task, error) {

@@ -29,7 +29,7 @@ var lua embed.FS
 
 // The scripts, each with what it begins with.
 var (
-	enqueueScript    = lock.NewScript(source("clock", "schedule", "conflict", "enqueue"))
+	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
 	popScript        = lock.Guarded(source("clock", "poll", "reclaim", "pop"))
 	settleScript     = lock.NewScript(source("clock", "schedule", "settle"))
 	extendScript     = lock.NewScript(source("clock", "extend"))

@@ -1,5 +1,5 @@
 -- enqueue: takes tasks of different ids, or answers what is there already. It
--- begins with clock, schedule and conflict.
+-- begins with clock and conflict.
 -- KEYS[1] due    zset    id -> due, µs
 -- KEYS[2] task   hash    id -> record
 -- KEYS[3] dead   zset    id -> died, µs
@@ -12,39 +12,43 @@
 --         conflict (keep, replace, earliest), then id and record of each task
 -- returns {the due time of each group} and, for each task that was in the queue,
 --         {position from 1, "kept" or "replaced", state found, due µs or ""}
-local k = {due = KEYS[1], task = KEYS[2], dead = KEYS[3], next = KEYS[4], fail = KEYS[5], crash = KEYS[6]}
-local stat, wake = KEYS[7], KEYS[8]
-local now, answer = clock(), {{}}
-local ids, records, entries, groups, n, arg = {}, {}, {}, {}, 0, 1
+local due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local now, first = clock(), math.huge
+local dues, ids, records, entries, groups, n, arg = {}, {}, {}, {}, {}, 0, 1
 while ARGV[arg] do
   local last = arg + 2 + 2 * ARGV[arg]
-  local score = us(math.max(when(ARGV[arg + 1], now), now))
-  table.insert(answer[1], score)
-  table.insert(groups, {first = n + 1, score = score, mode = ARGV[arg + 2]})
+  local at = math.max(when(ARGV[arg + 1], now), now)
+  local score = us(at)
+  first = math.min(first, at)
+  dues[#dues + 1] = score
+  groups[#groups + 1] = {first = n + 1, last = n + tonumber(ARGV[arg]), score = score, mode = ARGV[arg + 2]}
   for i = arg + 3, last, 2 do
     n = n + 1
     ids[n] = ARGV[i]
     records[2 * n - 1], records[2 * n] = ARGV[i], ARGV[i + 1]
     entries[2 * n - 1], entries[2 * n] = score, ARGV[i]
   end
-  groups[#groups].last = n
   arg = last + 1
 end
-local known = redis.call('HMGET', k.task, unpack(ids))
-redis.call('ZCARD', k.due) -- a key of another type fails here, before any write
+local known = redis.call('HMGET', task, unpack(ids))
+local earlier = redis.call('ZCOUNT', due, '-inf', us(first)) -- a key of another type fails here, before any write
 
--- sort keeps in records and entries what is new or takes the place of a task
--- that is not running.
-local nexts, clear = {}, {}
-local function sort()
-  local all = records
-  records, entries = {}, {}
+local answer, nexts, clear, duplicates = {dues}, {}, {}, false
+for i = 1, n do
+  if known[i] then
+    duplicates = true
+    break
+  end
+end
+if duplicates then
+  local k, all = {due = due, dead = dead, next = following, fail = fail, crash = crash}, records
+  records, entries = {}, {} -- of what is new or takes the place of a task that is not running
   for _, group in ipairs(groups) do
     for i = group.first, group.last do
       local id, score, state, old, wins = ids[i], group.score, 'missing', '', true
       if known[i] then
         state, old, wins = conflict(k, id, score, group.mode)
-        table.insert(answer, {i, wins and 'replaced' or 'kept', state, wins and score or old})
+        answer[#answer + 1] = {i, wins and 'replaced' or 'kept', state, wins and score or old}
       end
       if wins and state == 'leased' then
         nexts[#nexts + 1], nexts[#nexts + 2] = id, score .. ':' .. all[2 * i]
@@ -56,23 +60,18 @@ local function sort()
     end
   end
 end
-for i = 1, n do
-  if known[i] then
-    sort()
-    break
-  end
-end
 
 -- What the memory limit refuses is written first: nothing has happened then.
-if #nexts > 0 then redis.call('HSET', k.next, unpack(nexts)) end
+if #nexts > 0 then redis.call('HSET', following, unpack(nexts)) end
 if #records > 0 then
-  redis.call('HSET', k.task, unpack(records))
-  schedule(k.due, wake, entries, now)
+  redis.call('HSET', task, unpack(records))
+  redis.call('ZADD', due, unpack(entries))
+  if earlier == 0 then redis.call('PUBLISH', wake, us(first - now)) end
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
 end
 if #clear > 0 then
-  redis.call('ZREM', k.dead, unpack(clear))
-  redis.call('HDEL', k.fail, unpack(clear))
-  redis.call('HDEL', k.crash, unpack(clear))
+  redis.call('ZREM', dead, unpack(clear))
+  redis.call('HDEL', fail, unpack(clear))
+  redis.call('HDEL', crash, unpack(clear))
 end
 return answer

@@ -31,7 +31,7 @@ var lua embed.FS
 var (
 	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
 	popScript        = lock.Guarded(source("clock", "poll", "reclaim", "pop"))
-	settleScript     = lock.NewScript(source("clock", "schedule", "settle"))
+	settleScript     = lock.NewScript(source("clock", "schedule", "held", "settle"))
 	extendScript     = lock.NewScript(source("clock", "extend"))
 	cancelScript     = lock.NewScript(source("cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "schedule", "reschedule"))

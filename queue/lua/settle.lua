@@ -1,4 +1,5 @@
--- settle: ends deliveries whose leases are held. It begins with clock and schedule.
+-- settle: ends deliveries whose leases are held. It begins with clock, schedule
+-- and held.
 -- KEYS[1] leased zset    <fence>:<due>:<id> -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
@@ -15,14 +16,13 @@
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
-local ends = redis.call('ZMSCORE', leased, unpack(ARGV, 2, n + 1))
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
 local marked = replaced or failing or crashing
-for _, set in ipairs({due, dead}) do redis.call('ZCARD', set) end
+for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 
-local lost, held, seen, gone, clear = {}, {}, {}, {}, {}
+local lost, ended, gone, clear = {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
 local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
@@ -50,12 +50,13 @@ end
 
 local other = {} -- position of what is not acknowledged -> that of its arguments
 for i = n + 2, #ARGV, 4 do other[tonumber(ARGV[i])] = i end
+local there = held(leased, n)
 for i = 1, n do
   local member = ARGV[i + 1]
-  if not ends[i] or seen[member] then -- a lease ends once, also within one batch
+  if not there[member] then
     lost[#lost + 1] = i
   else
-    held[#held + 1], seen[member] = member, true
+    ended[#ended + 1], there[member] = member, false -- a lease ends once, also within one batch
     local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
     local at = other[i]
     if at then
@@ -68,9 +69,9 @@ for i = 1, n do
     end
   end
 end
-if #held == 0 then return lost end
+if #ended == 0 then return lost end
 
-redis.call('ZREM', leased, unpack(held))
+redis.call('ZREM', leased, unpack(ended))
 if #gone > 0 then redis.call('HDEL', task, unpack(gone)) end
 if #clear > 0 then
   if failing then redis.call('HDEL', fail, unpack(clear)) end

@@ -30,7 +30,7 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
-	popScript        = lock.Guarded(source("clock", "poll", "reclaim", "pop"))
+	popScript        = lock.Guarded(source("clock", "poll", "head", "reclaim", "pop"))
 	settleScript     = lock.NewScript(source("clock", "schedule", "held", "settle"))
 	extendScript     = lock.NewScript(source("clock", "extend"))
 	cancelScript     = lock.NewScript(source("cancel"))

@@ -1,5 +1,5 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with clock, poll and reclaim.
+-- guard of the queue's lock, with clock, poll, head and reclaim.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    <fence>:<due>:<id> -> lease end, µs
@@ -54,12 +54,6 @@ local function again()
   return head
 end
 
-local function names(head)
-  local ids = {}
-  for i = 1, #head / 2 do ids[i] = head[2 * i - 1] end
-  return ids
-end
-
 -- try keeps of a head one task that one more crash would bury, unless another is
 -- on trial, which lasts until it has settled or a third of its lease is over:
 -- else the task that kills workers would take those that run beside it to the
@@ -83,7 +77,7 @@ end
 
 -- take removes the head of the due set.
 local function take()
-  local head = redis.call('ZRANGE', k.due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+  local head = dueHead(k.due, now, most)
   if #head == 0 then return head end
   redis.call('ZREMRANGEBYRANK', k.due, 0, #head / 2 - 1)
   if crashing then return try(head) end
@@ -94,11 +88,15 @@ end
 -- may be on trial.
 local function grant(token, head, suspect)
   local ids, members, entries, missing = names(head), {}, {}, {}
+  local score, lead -- of the one before
   local records = redis.call('HMGET', k.task, unpack(ids))
   for i, id in ipairs(ids) do
-    local at = head[2 * i]
-    if not string.find(at, '^%d+$') then at = us(tonumber(at) < 0 and now or at) end -- no score of ours
-    local member = token .. ':' .. at .. ':' .. id
+    if head[2 * i] ~= score then
+      score = head[2 * i]
+      local ours = string.find(score, '^%d+$')
+      lead = token .. ':' .. (ours and score or us(tonumber(score) < 0 and now or score)) .. ':'
+    end
+    local member = lead .. id
     members[i] = member
     if records[i] then
       entries[#entries + 1], entries[#entries + 2] = stop, member

@@ -1,6 +1,6 @@
 # Every command that a change needs. `make help` lists them.
 
-MODULES := . examples/flashsale
+MODULES := . examples/flashsale bench
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZ    := 20s
 
@@ -23,6 +23,7 @@ test: ## Run every test; those that need redis-server use it if it is on the PAT
 	@test -n "$$DATABASE_URL" || echo "skipped: what needs PostgreSQL, for DATABASE_URL is not set"
 	go test $(RACE) ./...
 	cd examples/flashsale && go test ./...
+	cd bench && go test ./...
 
 .PHONY: lint
 lint: ## Check formatting, vet and the chosen linters in every module
@@ -38,7 +39,11 @@ cover: ## Show the coverage of the library by its tests, package by package
 	@go tool cover -func=cover.out | tail -1
 
 .PHONY: bench
-bench: ## Run the Go benchmarks; they start their own redis-server
+bench: ## Compare with peers on servers of its own, a quarter of an hour; ARGS="-h" lists its flags
+	cd bench && go run . $(ARGS)
+
+.PHONY: gobench
+gobench: ## Run the Go benchmarks; they start their own redis-server
 	go test -run '^$$' -bench . -benchmem ./queue ./worker
 
 .PHONY: fuzz

@@ -142,7 +142,7 @@ func TestConcurrencyIsNeverExceededAndFullyUsed(t *testing.T) {
 }
 
 // A worker whose handlers take long holds no more than it runs; one whose
-// handlers are quick holds what it does in 15 ms, and never more than 1,000, also
+// handlers are quick holds what it does in 15 ms, and never more than 2,000, also
 // when they have just become slow.
 func TestFetchingAheadIsBounded(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestFetchingAheadIsBounded(t *testing.T) {
 	}{
 		"slow":       {time.Second, 10, 10},
 		"quick":      {time.Millisecond, 10, 10 + 10*15 + 20},
-		"in no time": {0, 100, 100 + 1000},
+		"in no time": {0, 100, 100 + 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {

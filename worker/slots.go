@@ -10,7 +10,7 @@ import (
 // up to a bound.
 const (
 	aheadTime = 15 * time.Millisecond
-	aheadMost = 1_000
+	aheadMost = 2_000
 	batchMost = 500 // the most that a Pop brings
 )
 
@@ -121,7 +121,7 @@ func (s *slots) slow() {
 // dealt to those that wait.
 func (s *slots) serve() {
 	free := s.size + s.ahead - s.out
-	if free < max(1, s.ahead/2) {
+	if free < max(1, s.ahead/4) {
 		free = 0
 	}
 	for ; free > 0; free-- {

@@ -5,26 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
+
+// patience is how long those that wait let a trip hold them up: it may be on a
+// connection that is dead.
+const patience = 100 * time.Millisecond
 
 // A coalescer sends the tasks of concurrent Enqueue calls together. A call that
 // finds none on its way leaves at once; those that come meanwhile leave together
-// when it is back. The wait of one caller is nobody else's: it may end at any
-// time.
+// when it is back. Each caller may give up at any time, to nobody else's harm.
 type coalescer struct {
 	send func(ctx context.Context, parcels []*parcel) error
 
 	mu      sync.Mutex // guards what follows and the trips
 	waiting []*trip
-	busy    bool // a trip is on its way
+	out     *trip // the one that holds up those that wait
 }
 
 // A trip is one batch of several callers, there and back.
 type trip struct {
 	batch
-	ctx     context.Context //nolint:containedctx // the first caller's, without its end
-	callers int             // that wait
+	ctx     context.Context //nolint:containedctx // of the call; ends when nobody waits for it
+	cancel  context.CancelFunc
+	callers int // that wait
 	left    bool
+	timed   bool          // its patience runs
 	back    chan struct{} // closed when every parcel has its answer
 }
 
@@ -50,20 +56,17 @@ func (c *coalescer) board(ctx context.Context, p *parcel) *trip {
 	if n := len(c.waiting); n > 0 && c.waiting[n-1].takes(p) {
 		t = c.waiting[n-1]
 	} else {
-		t = &trip{ctx: context.WithoutCancel(ctx), back: make(chan struct{})}
+		t = &trip{back: make(chan struct{})}
+		t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		c.waiting = append(c.waiting, t)
 	}
 	t.add(p)
 	t.callers++
-	if !c.busy {
-		c.busy = true
-		go c.run()
-	}
+	c.depart()
 	return t
 }
 
-// abandon ends the wait of one caller. A trip that nobody waits for any more,
-// since Redis does not answer, is in nobody's way.
+// abandon ends the wait of one caller. The last one ends the call.
 func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,71 +75,72 @@ func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 		return p.err
 	default:
 	}
-	t.callers--
-	if !t.left {
-		p.abandoned = true
-		return ctx.Err()
+	if t.callers--; t.callers == 0 {
+		t.cancel()
 	}
-	if t.callers == 0 {
-		go c.run()
+	if t.left {
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 	}
-	return fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+	p.abandoned, p.record = true, ""
+	return ctx.Err()
 }
 
-// run makes the trips that wait, until there are none, or until it has been
-// replaced for the trip that it is on.
-func (c *coalescer) run() {
-	for {
-		t, parcels := c.next()
-		if t == nil {
-			return
-		}
-		c.deliver(t.ctx, parcels)
-		if !c.arrive(t) {
-			return
-		}
-	}
-}
-
-// arrive wakes the callers of a trip, if any still wait.
-func (c *coalescer) arrive(t *trip) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(t.back)
-	return t.callers > 0
-}
-
-// next takes the first trip that anyone waits for.
-func (c *coalescer) next() (*trip, []*parcel) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.waiting) > 0 {
+// depart lets the first trip leave that anyone waits for, unless one is out. mu
+// is held.
+func (c *coalescer) depart() {
+	for c.out == nil && len(c.waiting) > 0 {
 		t := c.waiting[0]
 		c.waiting[0], c.waiting = nil, c.waiting[1:]
-		if t.callers == 0 {
-			continue
+		if t.callers > 0 {
+			c.out, t.left = t, true
+			go c.travel(t)
 		}
-		t.left = true
-		parcels := make([]*parcel, 0, len(t.parcels))
-		for _, p := range t.parcels {
-			if !p.abandoned {
-				parcels = append(parcels, p)
-			}
-		}
-		return t, parcels
 	}
-	c.waiting, c.busy = nil, false
-	return nil, nil
+	if out := c.out; len(c.waiting) > 0 && !out.timed {
+		out.timed = true
+		time.AfterFunc(patience, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.pass(out)
+		})
+	}
+}
+
+// pass lets the next trip leave though one may not be back. mu is held.
+func (c *coalescer) pass(t *trip) {
+	if c.out == t {
+		c.out = nil
+		c.depart()
+	}
+}
+
+// travel makes a trip and wakes its callers.
+func (c *coalescer) travel(t *trip) {
+	parcels := make([]*parcel, 0, len(t.parcels))
+	for _, p := range t.parcels { // to which nothing is added once it has left
+		if !p.abandoned {
+			parcels = append(parcels, p)
+		}
+	}
+	c.deliver(t.ctx, parcels)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.cancel()
+	close(t.back)
+	c.pass(t)
 }
 
 // deliver sends a batch. What Redis refuses to many it may grant to some, so
-// each is then sent alone.
+// each is then sent alone, as long as Redis answers and anyone waits.
 func (c *coalescer) deliver(ctx context.Context, parcels []*parcel) {
-	err := c.send(ctx, parcels)
-	if len(parcels) == 1 || !errors.Is(err, ErrFull) && !errors.Is(err, ErrWrongType) {
+	if err := c.send(ctx, parcels); len(parcels) == 1 || !refused(err) {
 		return
 	}
 	for i := range parcels {
-		_ = c.send(ctx, parcels[i:i+1]) // the parcel has the error
+		if err := c.send(ctx, parcels[i:i+1]); err != nil && !refused(err) {
+			return // the rest has been refused with the batch
+		}
 	}
 }
+
+func refused(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrWrongType) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,11 +40,11 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		g.mu.Lock()
 		size := 0
 		for _, arg := range cmd.Args() {
-			if _, ok := arg.(*string); ok { // each task has two
+			if text, ok := arg.(string); ok && strings.HasPrefix(text, "\x01") { // a record
 				size++
 			}
 		}
-		g.sizes = append(g.sizes, size/2)
+		g.sizes = append(g.sizes, size)
 		g.mu.Unlock()
 		if fate := <-g.opens; fate != nil {
 			cmd.SetErr(fate)
@@ -271,6 +272,69 @@ func TestALostReplyIsToldToEachThatSharedIt(t *testing.T) {
 		h.call(t, "again", "a")
 		h.open(nil)
 		h.want(t, "again", queue.Kept)
+	})
+}
+
+// A connection may be dead: whoever does not share it waits 100 ms at most.
+func TestATripThatDoesNotComeBackHoldsNobodyUpForLong(t *testing.T) {
+	inHall(t, func(t *testing.T, h *hall) {
+		h.call(t, "hangs", "hangs")
+		h.call(t, "waits", "waits")
+		time.Sleep(99 * time.Millisecond)
+		synctest.Wait()
+		equal(t, "sizes", h.sizes, []int{1})
+		time.Sleep(time.Millisecond)
+		h.call(t, "late", "late")
+		equal(t, "sizes", h.sizes, []int{1, 1})
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		equal(t, "sizes", h.sizes, []int{1, 1, 1})
+		h.open(nil, nil, nil)
+		for _, name := range []string{"hangs", "waits", "late"} {
+			h.want(t, name, queue.Added)
+		}
+	})
+}
+
+// A refusal is Redis's own answer.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+func TestWhatWasRefusedTogetherIsSentAloneAsLongAsRedisAnswers(t *testing.T) {
+	inHall(t, func(t *testing.T, h *hall) {
+		oom := refusal("OOM command not allowed when used memory > 'maxmemory'.")
+		h.call(t, "first", "first")
+		for _, id := range []string{"a", "b", "c", "d"} {
+			h.call(t, id, id)
+		}
+		h.open(nil, oom, nil, oom, errors.New("read: connection reset"))
+		equal(t, "sizes", h.sizes, []int{1, 4, 1, 1, 1})
+		h.want(t, "first", queue.Added)
+		h.want(t, "a", queue.Kept) // the gate refuses what has been done
+		wants(t, h.calls["b"].err, queue.ErrFull)
+		wants(t, h.calls["c"].err, queue.ErrUnknownOutcome)
+		wants(t, h.calls["d"].err, queue.ErrFull)
+	})
+}
+
+func TestNothingMoreIsSentForThoseThatGaveUpARefusal(t *testing.T) {
+	inHall(t, func(t *testing.T, h *hall) {
+		h.call(t, "first", "first")
+		h.call(t, "a", "a")
+		h.call(t, "b", "b")
+		h.open(nil, refusal("OOM command not allowed"))
+		equal(t, "sizes", h.sizes, []int{1, 2, 1})
+		h.calls["a"].cancel()
+		synctest.Wait()
+		h.calls["b"].cancel()
+		synctest.Wait()
+		h.open(nil)
+		equal(t, "sizes", h.sizes, []int{1, 2, 1})
+		h.call(t, "next", "next")
+		h.open(nil)
+		h.want(t, "next", queue.Added)
 	})
 }
 

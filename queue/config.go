@@ -17,7 +17,7 @@ const (
 	MaxID      = 512       // bytes of a task's ID
 	MaxKind    = 200       // bytes of a task's kind
 	MaxHeaders = 64        // headers of a task; their bytes count as payload
-	MaxBatch   = 500       // tasks of one Pop, and of one script: some 3 ms of Redis, who serves nobody else meanwhile
+	MaxBatch   = 500       // tasks of one Pop, and of one script: some 2 ms of Redis, which serves nobody else meanwhile
 	MaxPage    = 1_000     // tasks of one List or Peek
 	MaxError   = 1_024     // bytes of an error's text that are kept
 	MaxDue     = 1<<53 - 1 // latest due time in µs since 1970: the year 2255

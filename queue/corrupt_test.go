@@ -174,6 +174,24 @@ func TestForeignDueScores(t *testing.T) {
 	}
 }
 
+// Tools that write scores in ms or ns are the commonest strangers.
+func TestAForeignScoreFarAheadNeitherHurriesPopsNorWinsOverAnEarlierTask(t *testing.T) {
+	t.Parallel()
+	for name, score := range map[string]float64{"ns": 1.763676e18, "2^63": 1 << 63, "inf": math.Inf(1)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, share(t, "redis"))
+			r.enqueue(t, "x", queue.In(time.Hour))
+			must(t, r.ZAdd(t.Context(), r.key("due"), zAt("x", score)).Err())
+			_, wait, err := r.q.Pop(t.Context(), 1, time.Hour)
+			must(t, err)
+			equal(t, "wait", wait, 24*time.Hour)
+			equal(t, "earliest", r.enqueue(t, "x", queue.OnConflict(queue.Earliest)).Outcome, queue.Replaced)
+			r.popOne(t, "x")
+		})
+	}
+}
+
 func TestForeignMembersOfTheLeasedSetAreDroppedWhenTheyEnd(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

@@ -51,7 +51,7 @@
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
 //	…conf    hash    paused
 //	…stat    hash    counters
-//	…wake    channel a hint that the head of due has moved earlier: µs until it is due
+//	…wake    channel µs until the head of due, when that moves earlier; a word for now
 //
 // A record is a version byte and CBOR; it is written once and never changed by
 // a delivery, so a retry does not carry the payload again. A leased member
@@ -78,6 +78,14 @@
 //     ran beside it.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
+//
+// # Costs
+//
+// A batch of 500 holds Redis for some 2 ms, and nobody else is served meanwhile.
+// A pending task takes some 280 bytes of Redis with an ID of 12 bytes and a
+// payload of 80. What costs Redis most in a script is to print a score, so tasks
+// that are due together, or were popped together, are the cheapest: bench/README.md
+// has figures.
 //
 // # Caveats
 //

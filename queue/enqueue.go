@@ -136,8 +136,8 @@ func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 // receipt's ID if it had none.
 //
 // Calls through one Queue value share round trips: a call leaves at once if none
-// is under way, and together with others if one is. Each has its own receipt and
-// error, and waits until its own ctx ends.
+// is under way, and together with others once that is back or has taken 100 ms.
+// Each has its own receipt and error, and waits no longer than its own ctx.
 func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOption) (Receipt, error) {
 	o, err := enqueueOptionsOf(opts)
 	if err != nil {
@@ -273,7 +273,7 @@ func (q *Queue) send(ctx context.Context, parcels []*parcel) error {
 	for _, group := range groups {
 		args = append(args, len(group), group[0].when, string(group[0].conflict))
 		for _, p := range group {
-			args = append(args, &p.id, &p.record) // pointers, for strings would be copied to be passed
+			args = append(args, p.id, p.record)
 		}
 	}
 	got, err := q.run(ctx, enqueueScript, q.keys.forEnqueue(), args...)

@@ -87,7 +87,7 @@ func popWait(us int64) time.Duration {
 	if us < 0 {
 		return maxWait
 	}
-	return min(time.Duration(us)*time.Microsecond, maxWait)
+	return time.Duration(min(us, maxWait.Microseconds())) * time.Microsecond
 }
 
 // readPop reads the answer {"ok", now, wait, fence, leased members, records,
@@ -97,7 +97,6 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 	fence, _ := strconv.ParseUint(answer.text(3), 10, 64)
 	members, records, failures, crashes := answer.list(4), answer.list(5), answer.list(6), answer.list(7)
 	deliveries = make([]*duly.Delivery, 0, len(records))
-	block := make([]duly.Delivery, len(records))
 	for i := range records {
 		stored, ok := records.at(i).(string)
 		if !ok {
@@ -105,8 +104,7 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 		}
 		_, lease, _ := strings.Cut(members.text(i), ":")
 		due, id, _ := strings.Cut(lease, ":")
-		d := &block[i]
-		*d = duly.Delivery{Queue: q.name, Due: microTime(due), Popped: popped, Attempt: 1, Fence: fence}
+		d := &duly.Delivery{Queue: q.name, Due: microTime(due), Popped: popped, Attempt: 1, Fence: fence}
 		if failure := failures.text(i); failure != "" {
 			failed, _ := decodeFailure(failure)
 			d.Attempt = failed + 1

@@ -39,7 +39,7 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 	args = append(args, len(part))
 	leases := members(len(part), func(i int) *duly.Delivery { return part[i].Delivery })
 	for i := range leases {
-		args = append(args, &leases[i]) // the pointer, for a string would be copied to be passed
+		args = append(args, leases[i])
 	}
 	for i := range part {
 		if s := &part[i]; s.Action != duly.Acked {
@@ -70,7 +70,7 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 		args = append(args, lease.Microseconds())
 		leases := members(len(part), func(i int) *duly.Delivery { return part[i] })
 		for i := range leases {
-			args = append(args, &leases[i])
+			args = append(args, leases[i])
 		}
 		got, err := q.run(ctx, extendScript, q.keys.forExtend(), args...)
 		if err != nil {

@@ -147,6 +147,49 @@ func TestADeliverySettledTwiceInOneBatchCountsOnce(t *testing.T) {
 	})
 }
 
+// A batch of 50 or more finds its leases by those that end with them: whatever
+// mix of ends, of strangers and of duplicates it has, each is judged for itself.
+func TestALargeBatchOfManyPopsJudgesEachLease(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		_, err := r.q.EnqueueMany(t.Context(), many(300))
+		must(t, err)
+		var settlements []duly.Settlement
+		var wantLost []string
+		settle := func(action duly.Action, ds ...*duly.Delivery) {
+			for _, d := range ds {
+				settlements = append(settlements, duly.Settlement{Delivery: d, Action: action, In: time.Hour, Err: errors.New("test")})
+			}
+		}
+		lose := func(ds ...*duly.Delivery) {
+			settle(duly.Acked, ds...)
+			wantLost = append(wantLost, ids(ds)...)
+		}
+		left := r.pop(t, 100) // leased on, with those that are settled
+		settle(duly.Acked, left[:10]...)
+		lose(left[:5]...)   // twice
+		for i := range 12 { // more ends than are asked for one by one
+			ds := r.pop(t, 5)
+			settle([]duly.Action{duly.Acked, duly.Retried, duly.Buried}[i%3], ds...)
+		}
+		gone := r.pop(t, 20)
+		r.settle(t, duly.Dropped, gone...)
+		lose(gone...)
+		stranger := *left[50]
+		stranger.Fence++
+		lose(&stranger)
+		settle(duly.Acked, left[90:]...)
+
+		lost, err := r.q.Settle(t.Context(), settlements)
+		must(t, err)
+		equal(t, "lost", ids(lost), wantLost)
+		equal(t, "leased", r.stats(t).Leased, 100-10-10)
+		c := r.stats(t).Counters
+		equal(t, "counters", []int64{c["ack"], c["retry"], c["bury"], c["drop"]}, []int64{40, 20, 20, 20})
+		r.settle(t, duly.Acked, left[10:90]...)
+	})
+}
+
 func TestAnErrorsTextIsCut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

@@ -25,6 +25,9 @@ type handlerContext struct {
 	cause  error // why it is over, or nil
 }
 
+// String keeps what prints a context from reading its fields.
+func (c *handlerContext) String() string { return "context of a duly handler" }
+
 // Deadline is when the handler's time is up.
 func (c *handlerContext) Deadline() (time.Time, bool) { return c.deadline, true }
 

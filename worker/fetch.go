@@ -69,10 +69,9 @@ func (f *fetcher) pop(ctx context.Context, n int) (got int, wait time.Duration, 
 
 func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	now := time.Now()
-	block := make([]flight, len(deliveries))
 	flights := make([]*flight, len(deliveries))
 	for i, d := range deliveries {
-		flights[i] = &block[i]
+		flights[i] = new(flight) // each for itself: one that stays would keep all payloads
 		flights[i].Delivery, flights[i].settler, flights[i].fetched = d, f.settler, now
 		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)
 	}

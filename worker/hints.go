@@ -38,27 +38,43 @@ func (h *hints) clear() {
 	h.at = time.Time{}
 }
 
-// sleep waits for d, for the time of the earliest hint, or for the end of ctx.
+// The end of a sleep is napped through, in parts so that a hint is not missed.
+const (
+	napFrom = 1500 * time.Microsecond // before the end: more than a timer is late
+	napPart = 250 * time.Microsecond
+)
+
+// sleep waits for d, for the time of the earliest hint, or for the end of ctx. It
+// ends as exactly as it can if that is when something is due.
 func (h *hints) sleep(ctx context.Context, d time.Duration) {
-	until := time.Now().Add(d)
-	for {
-		h.mu.Lock()
-		if !h.at.IsZero() && h.at.Before(until) {
-			until = h.at
+	until, exact := time.Now().Add(d), d < pollMost
+	for ctx.Err() == nil {
+		if at, ok := h.first(); ok && at.Before(until) {
+			until, exact = at, true
 		}
-		h.mu.Unlock()
 		left := time.Until(until)
-		if left <= 0 {
+		switch {
+		case left <= 0:
 			return
+		case exact && left <= napFrom:
+			exact = nap(min(left, napPart))
+			continue
+		case exact:
+			left -= napFrom
 		}
 		timer := time.NewTimer(left)
 		select {
 		case <-timer.C:
 		case <-h.earlier:
 		case <-ctx.Done():
-			timer.Stop()
-			return
 		}
 		timer.Stop()
 	}
+}
+
+// first is the earliest hint, if there is one.
+func (h *hints) first() (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at, !h.at.IsZero()
 }

@@ -8,7 +8,7 @@ local function conflict(k, id, score, mode)
   if died and not old then return 'dead', '', mode ~= 'keep' end
   local state = old and 'due' or 'leased'
   old = old or string.match(waiting or '', '^(%d+):')
-  if old then old = us(old) end
+  if old then old = any(old) end
   local wins = mode == 'replace' or mode == 'earliest' and (not old or tonumber(score) < tonumber(old))
   return state, old or '', wins
 end

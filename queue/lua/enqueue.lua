@@ -66,7 +66,7 @@ if #nexts > 0 then redis.call('HSET', following, unpack(nexts)) end
 if #records > 0 then
   redis.call('HSET', task, unpack(records))
   redis.call('ZADD', due, unpack(entries))
-  if earlier == 0 then redis.call('PUBLISH', wake, us(first - now)) end
+  if earlier == 0 then redis.pcall('PUBLISH', wake, us(first - now)) end
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
 end
 if #clear > 0 then

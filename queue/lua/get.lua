@@ -14,5 +14,5 @@ if not record then return {'missing'} end
 local state, score = 'due', redis.call('ZSCORE', KEYS[1], id)
 if not score then state, score = 'dead', redis.call('ZSCORE', KEYS[2], id) end
 if not score then state = 'leased' end
-local time = score and us(score) or ''
+local time = score and any(score) or ''
 return {state, time, record, redis.call('HGET', KEYS[5], id), redis.call('HGET', KEYS[6], id), redis.call('HGET', KEYS[4], id)}

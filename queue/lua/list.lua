@@ -12,7 +12,7 @@ if #page == 0 then return {page, {}, {}, {}} end
 local ids = {}
 for i = 1, #page, 2 do
   ids[#ids + 1] = string.match(page[i], ARGV[3] == 'leased' and '^%d+:%d+:(.*)$' or '^(.*)$') or page[i]
-  page[i + 1] = us(page[i + 1])
+  page[i + 1] = any(page[i + 1])
 end
 local answer = {page}
 for i = 2, 4 do answer[i] = redis.call('HMGET', KEYS[i], unpack(ids)) end

@@ -6,5 +6,5 @@ if ARGV[1] == '1' then
   redis.call('HSET', KEYS[1], 'paused', '1')
 else
   redis.call('HDEL', KEYS[1], 'paused')
-  redis.call('PUBLISH', KEYS[2], 'resumed')
+  redis.pcall('PUBLISH', KEYS[2], 'resumed')
 end

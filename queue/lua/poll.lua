@@ -1,5 +1,6 @@
 -- poll: the part of pop that answers a poll for nothing, as most are when a hint
--- has brought all workers at once. The keys and arguments are those of pop.
+-- has brought all workers at once. The keys and arguments are those of pop, which
+-- goes on with now, wait, and last, lastFence and lastStop of the caller's last pop.
 if redis.call('HGET', KEYS[11], 'paused') then return {'paused'} end
 local now = clock()
 local last, lastFence, lastStop = string.match(redis.call('GET', KEYS[10]) or '', '^(%d+):(%d+):(%d+)$')

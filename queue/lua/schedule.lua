@@ -1,5 +1,5 @@
--- schedule: begins every script that makes tasks due. It adds entries of score
--- and id to the due set, first those removed, and hints the pollers, if nothing
+-- schedule: begins the scripts that make due what was not. It adds entries of
+-- score and id to the due set, first those removed, and hints the pollers, if nothing
 -- was to be due before, how many µs it is until then. Scores are µs as strings.
 local function schedule(due, wake, entries, now)
   if #entries == 0 then return end
@@ -9,5 +9,5 @@ local function schedule(due, wake, entries, now)
   end
   local earlier = redis.call('ZCOUNT', due, '-inf', us(first))
   redis.call('ZADD', due, unpack(entries))
-  if earlier == 0 then redis.call('PUBLISH', wake, us(math.max(first - now, 0))) end
+  if earlier == 0 then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
 end

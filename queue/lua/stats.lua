@@ -15,7 +15,7 @@ return {
   redis.call('ZCOUNT', KEYS[1], '-inf', now),
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZCARD', KEYS[3]),
-  first and us(first) or '',
+  first and any(first) or '',
   redis.call('HEXISTS', KEYS[4], 'paused'),
   redis.call('EXISTS', KEYS[6]),
   redis.call('HGETALL', KEYS[5]),

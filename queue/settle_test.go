@@ -166,6 +166,9 @@ func TestALargeBatchOfManyPopsJudgesEachLease(t *testing.T) {
 			wantLost = append(wantLost, ids(ds)...)
 		}
 		left := r.pop(t, 100) // leased on, with those that are settled
+		stranger := *left[50]
+		stranger.Fence++
+		lose(&stranger)
 		settle(duly.Acked, left[:10]...)
 		lose(left[:5]...)   // twice
 		for i := range 12 { // more ends than are asked for one by one
@@ -175,9 +178,6 @@ func TestALargeBatchOfManyPopsJudgesEachLease(t *testing.T) {
 		gone := r.pop(t, 20)
 		r.settle(t, duly.Dropped, gone...)
 		lose(gone...)
-		stranger := *left[50]
-		stranger.Fence++
-		lose(&stranger)
 		settle(duly.Acked, left[90:]...)
 
 		lost, err := r.q.Settle(t.Context(), settlements)

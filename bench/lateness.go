@@ -76,7 +76,7 @@ func quantile(sorted []float64, q float64) float64 {
 // How much time there is between the start of loading and the first due time.
 const (
 	leadBase    = 1500 * time.Millisecond
-	leadSingly  = time.Second / 8_000 // a task
+	leadSingly  = time.Second / 8_000  // a task
 	leadInBatch = time.Second / 20_000 // a task
 )
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dulyhq/duly"
@@ -14,7 +15,8 @@ import (
 // a handler which does not look pays nothing. Its methods may be called
 // concurrently.
 type handlerContext struct {
-	base     context.Context //nolint:containedctx // it is a context
+	base     context.Context            //nolint:containedctx // it is a context
+	stopped  *atomic.Pointer[time.Time] // when the base was ended
 	deadline time.Time
 
 	mu     sync.Mutex      // guards what follows
@@ -45,7 +47,11 @@ func (c *handlerContext) get() context.Context {
 	if c.made != nil {
 		return c.made
 	}
-	c.made, c.cancel = context.WithCancelCause(c.base)
+	base := c.base
+	if at := c.stopped.Load(); c.over || at != nil && c.deadline.Before(*at) {
+		base = context.WithoutCancel(base) // its end did not come first
+	}
+	c.made, c.cancel = context.WithCancelCause(base)
 	if c.over {
 		c.cancel(c.cause)
 	} else {

@@ -66,6 +66,31 @@ func TestAHandlersContextTellsItsEndHoweverItIsAsked(t *testing.T) {
 	}
 }
 
+// A handler that looks too late finds what came first, as if it had looked.
+func TestATimeoutBeforeTheDrainIsATimeout(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"timeout first": time.Second, "drain first": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				f := newFake("q")
+				f.add("a", 0)
+				r := launch(t, handler(func(context.Context, *duly.Delivery) error {
+					time.Sleep(2 * time.Minute)
+					return errAway
+				}), worker.Config{Timeout: timeout, DrainTimeout: 5 * time.Second, CancelTimeout: time.Hour}, f)
+				pass(2 * time.Second)
+				r.stop()
+				want := duly.Retried
+				if timeout > 10*time.Second {
+					want = duly.Released
+				}
+				if ends := f.ends(); len(ends) != 1 || ends[0].Action != want {
+					t.Errorf("settled %+v, want one %s", ends, want)
+				}
+			})
+		})
+	}
+}
+
 func TestAContextThatOutlivesItsHandlerHasEnded(t *testing.T) {
 	for name, early := range map[string]bool{"looked at before": true, "looked at after": false} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,8 @@ func (e *PanicError) Unwrap() error {
 // An executor takes one delivery from start to verdict.
 type executor struct {
 	handler      duly.Handler
-	base         context.Context //nolint:containedctx // what handlers' contexts are made from
+	base         context.Context           //nolint:containedctx // what handlers' contexts are made from
+	stopped      atomic.Pointer[time.Time] // when base was ended
 	timeout      time.Duration
 	maxAttempts  int
 	backoff      Backoff
@@ -52,7 +53,7 @@ func (x *executor) execute(f *flight) {
 	if f.Timeout > 0 {
 		timeout = f.Timeout
 	}
-	if !f.start(x.base, timeout) {
+	if !f.start(x.base, &x.stopped, timeout) {
 		f.settler.put(f, duly.Settlement{Action: duly.Released}) // which finds it lost
 		return
 	}

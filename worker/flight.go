@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dulyhq/duly"
@@ -31,14 +32,14 @@ func leaseEnd(sent time.Time, lease time.Duration) time.Time {
 }
 
 // start sets the handler's context, unless the lease is lost.
-func (f *flight) start(base context.Context, timeout time.Duration) bool {
+func (f *flight) start(base context.Context, stopped *atomic.Pointer[time.Time], timeout time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	if f.lost || !now.Before(f.until) {
 		return false
 	}
-	f.ctx.base, f.ctx.deadline = base, now.Add(timeout)
+	f.ctx.base, f.ctx.stopped, f.ctx.deadline = base, stopped, now.Add(timeout)
 	f.ran = true
 	return true
 }

@@ -48,6 +48,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.backlog.close()
 	if !waitFor(p.done, cfg.DrainTimeout) {
+		now := time.Now()
+		p.executor.stopped.Store(&now)
 		cancelHandlers(duly.ErrStopping)
 		waitFor(p.done, cfg.CancelTimeout)
 	}

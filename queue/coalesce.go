@@ -56,7 +56,7 @@ func (c *coalescer) board(ctx context.Context, p *parcel) *trip {
 	if n := len(c.waiting); n > 0 && c.waiting[n-1].takes(p) {
 		t = c.waiting[n-1]
 	} else {
-		t = &trip{back: make(chan struct{})}
+		t = &trip{batch: newBatch(1), back: make(chan struct{})}
 		t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		c.waiting = append(c.waiting, t)
 	}

@@ -168,11 +168,11 @@ func (q *Queue) EnqueueMany(ctx context.Context, tasks []duly.Task, opts ...Enqu
 	if err != nil {
 		return nil, err
 	}
-	var b batch
+	b := newBatch(len(parcels))
 	for i := 0; i < len(parcels) && err == nil; i++ {
 		if !b.takes(&parcels[i]) {
 			err = q.send(ctx, b.parcels)
-			b = batch{}
+			b = newBatch(len(parcels) - i)
 		}
 		b.add(&parcels[i])
 	}

@@ -69,6 +69,12 @@ type batch struct {
 	ids     map[string]struct{}
 }
 
+// newBatch returns a batch with room for n tasks, as far as one takes them.
+func newBatch(n int) batch {
+	n = min(n, MaxBatch)
+	return batch{parcels: make([]*parcel, 0, n), ids: make(map[string]struct{}, n)}
+}
+
 // takes reports whether there is room for a parcel. An empty batch takes any.
 func (b *batch) takes(p *parcel) bool {
 	_, twice := b.ids[p.id]
@@ -76,9 +82,6 @@ func (b *batch) takes(p *parcel) bool {
 }
 
 func (b *batch) add(p *parcel) {
-	if b.ids == nil {
-		b.ids = make(map[string]struct{})
-	}
 	b.ids[p.id] = struct{}{}
 	b.bytes += len(p.record)
 	b.parcels = append(b.parcels, p)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -44,6 +45,16 @@ func (p *pause) next() time.Duration {
 	d := doubled(50*time.Millisecond, 1500*time.Millisecond, p.failures)
 	p.failures++
 	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, secures nothing
+}
+
+// wait waits for next, or for the end of ctx.
+func (p *pause) wait(ctx context.Context) {
+	timer := time.NewTimer(p.next())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 func (p *pause) reset() { p.failures = 0 }

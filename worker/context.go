@@ -33,6 +33,7 @@ func (c *handlerContext) String() string { return "context of a duly handler" }
 // Deadline is when the handler's time is up.
 func (c *handlerContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
+// Done and Err are those of the context made.
 func (c *handlerContext) Done() <-chan struct{} { return c.get().Done() }
 
 func (c *handlerContext) Err() error { return c.get().Err() }

@@ -44,7 +44,7 @@ func (f *fetcher) run(ctx, lasting context.Context) {
 		}
 		switch {
 		case err != nil:
-			f.sleep(ctx, failing.next())
+			failing.wait(ctx)
 			continue
 		case got < n:
 			f.hints.sleep(ctx, min(wait, pollMost, f.lease))
@@ -77,14 +77,4 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	}
 	f.keeper.add(flights)
 	f.backlog.put(flights)
-}
-
-// sleep waits for d or the end of ctx.
-func (f *fetcher) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nap sleeps by the kernel's clock, which is some 50 µs late where Go's timers
+// nap sleeps by the kernel's clock, which is some 60 µs late where Go's timers
 // are up to 1 ms late in a process with nothing else to do: epoll counts in ms.
 // It holds a thread, so it is for less than that. It reports whether time has
 // passed: in a test with a clock of its own it has not.

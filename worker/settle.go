@@ -68,12 +68,7 @@ func (s *settler) run(ctx context.Context) {
 				failing.reset()
 				continue
 			}
-			timer := time.NewTimer(failing.next())
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-			}
+			failing.wait(ctx)
 		case closed:
 			return
 		default:

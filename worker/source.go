@@ -14,9 +14,9 @@ type Source interface {
 	// Name tells sources apart: in weights, deliveries and logs.
 	Name() string
 
-	// Pop leases up to n tasks, 1 to 500, that are due, the earliest first, and reports how
-	// long it will be until there may be more. After an error the next Pop
-	// brings what this one may have leased.
+	// Pop leases up to n tasks, 1 to 500, that are due, the earliest first, and
+	// reports how long it will be until there may be more. After an error the
+	// next Pop brings what this one may have leased.
 	Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)
 
 	// Extend makes leases last for the given time from now, and returns those of

@@ -22,9 +22,6 @@ var (
 	ErrReleased = errors.New("lease released")
 )
 
-// cleanupTimeout bounds what is sent on behalf of a caller who has gone.
-const cleanupTimeout = time.Second
-
 // A Lease is the right to a name until a moment. Its methods may be called
 // concurrently.
 type Lease struct {
@@ -33,20 +30,22 @@ type Lease struct {
 	token  string
 	fence  uint64
 	ttl    time.Duration // as acquired; KeepAlive renews by it
+	since  time.Time
 	done   chan struct{}
+	place  int         // in the keeper's schedule, from 1; guarded by the keeper
 	freed  atomic.Bool // Redis has confirmed the release
 
 	mu     sync.Mutex // guards what follows
 	until  time.Time
 	expiry *time.Timer
-	keep   context.CancelFunc // stops KeepAlive
+	kept   bool // alive
 	err    error
 }
 
-func newLease(l *Locker, name, token string, fence uint64, sent time.Time, ttl time.Duration) *Lease {
+func newLease(l *Locker, a ask, g grant) *Lease {
 	lease := &Lease{
-		locker: l, name: name, token: token, fence: fence, ttl: ttl,
-		done: make(chan struct{}), until: validUntil(sent, ttl),
+		locker: l, name: a.name, token: a.token, fence: g.fence, ttl: a.ttl, since: time.Now(),
+		done: make(chan struct{}), until: validUntil(g.sent, a.ttl),
 	}
 	lease.mu.Lock() // ReleaseAll and the timer wait until the lease is whole
 	defer lease.mu.Unlock()
@@ -102,7 +101,7 @@ func (l *Lease) Err() error {
 // An error that the lease has ended is its Err; after any other error the lease
 // is held as long as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	if err := l.locker.check(l.name, ttl); err != nil {
+	if err := check(l.name, ttl); err != nil {
 		return fmt.Errorf("lock: extend: %w", err)
 	}
 	if err := l.extend(ctx, ttl); err != nil {
@@ -115,25 +114,32 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	key, _, _ := l.locker.keys(l.name, ttl)
-	sent := time.Now()
-	reply, err := extendScript.Run(ctx, l.locker.rdb, []string{key}, l.token, ttl.Milliseconds())
-	if err != nil {
-		return err
+	r := l.renewal(ttl)
+	l.locker.store.extend(ctx, []*renewal{r})
+	return l.renewed(r)
+}
+
+func (l *Lease) renewal(ttl time.Duration) *renewal {
+	return &renewal{
+		ask: ask{name: l.name, token: l.token, ttl: ttl, gone: l.done}, fence: l.fence, until: l.Until(),
 	}
-	switch word(reply) {
-	case "absent":
-		return l.end(ErrExpired)
-	case "foreign":
-		return l.end(ErrLost)
+}
+
+// renewed takes note of what became of an extension.
+func (l *Lease) renewed(r *renewal) error {
+	err := r.err
+	switch {
+	case errors.Is(err, ErrExpired), errors.Is(err, ErrLost):
+		err = l.end(r.err)
+	case err == nil:
+		if err = l.prolong(validUntil(r.sent, r.ttl)); err != nil {
+			// It ended while the extension was on its way, and the lock must not
+			// outlive the lease.
+			l.locker.store.abandon(l.name, l.token)
+		}
 	}
-	if err := l.prolong(validUntil(sent, ttl)); err != nil {
-		// It ended while the extension was on its way, and the lock must not
-		// outlive the lease.
-		l.locker.abandon(context.WithoutCancel(ctx), key, l.token)
-		return err
-	}
-	return nil
+	l.locker.cfg.Observer(Event{Kind: Renewed, Name: l.name, Owner: l.locker.cfg.Owner, Fence: l.fence, Took: time.Since(r.sent), Err: err})
+	return err
 }
 
 // Release gives the lock up, and is sent even if ctx has ended or ends; it then
@@ -147,13 +153,12 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	ctx, cancel := outlive(ctx)
 	defer cancel()
-	key, _, _ := l.locker.keys(l.name, l.ttl)
-	reply, err := releaseScript.Run(ctx, l.locker.rdb, []string{key}, l.token)
+	answer, err := l.locker.store.release(ctx, l.name, l.token)
 	switch {
 	case err != nil:
-	case word(reply) == "foreign":
+	case answer == "foreign":
 		err = ErrLost
-	case word(reply) == "absent" && !errors.Is(was, ErrReleased):
+	case answer == "absent" && !errors.Is(was, ErrReleased):
 		err = was
 	default:
 		l.freed.Store(true)
@@ -175,30 +180,32 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // KeepAlive renews the lease, each third of its TTL, until it ends. An error of
-// a renewal is not yet a loss: it is tried again while the lease lasts.
+// a renewal is not yet a loss: it is tried again while the lease lasts. The
+// renewals of all leases of a locker that are due together share a round trip.
 func (l *Lease) KeepAlive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.keep != nil || l.err != nil {
-		return
+	if !l.kept && l.err == nil {
+		l.kept = true
+		l.locker.keeper.add(l, l.ttl/3)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l.keep = cancel
-	go l.renew(ctx)
 }
 
-func (l *Lease) renew(ctx context.Context) {
-	pause := l.ttl / 3
-	for sleep(ctx, pause) == nil {
-		attempt, cancel := context.WithTimeout(ctx, l.ttl/3)
-		err := l.extend(attempt, l.ttl)
-		cancel()
-		if err == nil {
-			pause = l.ttl / 3
-		} else {
-			pause = l.ttl / 20
-		}
+// keepOn sets the next renewal, if there is to be one.
+func (l *Lease) keepOn(in time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept && l.err == nil {
+		l.locker.keeper.add(l, in)
 	}
+}
+
+// keepNoLonger ends KeepAlive.
+func (l *Lease) keepNoLonger() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = false
+	l.locker.keeper.drop(l)
 }
 
 func (l *Lease) expire() { _ = l.Err() }
@@ -234,24 +241,12 @@ func (l *Lease) end(reason error) error {
 func (l *Lease) endLocked(reason error) {
 	l.err = reason
 	l.expiry.Stop()
-	if l.keep != nil {
-		l.keep()
-	}
 	close(l.done)
+	l.locker.keeper.drop(l)
 	l.locker.forget(l)
-}
-
-func (l *Locker) forget(lease *Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.held, lease)
-}
-
-// word is the first element of a script's reply.
-func word(reply any) string {
-	if words, _ := reply.([]any); len(words) > 0 {
-		first, _ := words[0].(string)
-		return first
+	kind := Lost
+	if errors.Is(reason, ErrReleased) {
+		kind = Released
 	}
-	return ""
+	l.locker.cfg.Observer(Event{Kind: kind, Name: l.name, Owner: l.locker.cfg.Owner, Fence: l.fence, Took: time.Since(l.since), Err: reason})
 }

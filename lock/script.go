@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,19 +19,34 @@ import (
 // nothing has happened.
 var ErrUnknownOutcome = errors.New("outcome unknown: no reply from Redis")
 
+// ErrUnreplicated means that fewer replicas than [Config] asks for have
+// confirmed a lock or an extension in time.
+var ErrUnreplicated = errors.New("too few replicas have it")
+
 var (
+	//go:embed lua/line.lua
+	lineLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
-	//go:embed lua/extend.lua
-	extendLua string
 	//go:embed lua/release.lua
 	releaseLua string
+	//go:embed lua/force.lua
+	forceLua string
+	//go:embed lua/extend.lua
+	extendLua string
+	//go:embed lua/raise.lua
+	raiseLua string
+	//go:embed lua/inspect.lua
+	inspectLua string
 	//go:embed lua/guard.lua
 	guardLua string
 
-	acquireScript = NewScript(acquireLua)
+	acquireScript = NewScript(lineLua + acquireLua)
+	releaseScript = NewScript(lineLua + releaseLua)
+	forceScript   = NewScript(lineLua + forceLua)
 	extendScript  = NewScript(extendLua)
-	releaseScript = NewScript(releaseLua)
+	raiseScript   = NewScript(raiseLua)
+	inspectScript = NewScript(inspectLua)
 )
 
 // A Script is a Lua script on Redis that a call sends once: go-redis's
@@ -65,7 +81,20 @@ func (once) NoRetry() bool { return true }
 // The error is Redis's own if Redis refused, matches ErrUnknownOutcome if no
 // answer came, and matches ctx.Err() too if ctx ended.
 func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, keys []string, args ...any) (any, error) {
-	return s.begin(ctx, rdb, keys, args...).wait(ctx)
+	return s.begin(ctx, rdb, acks{}, invocation{keys, args}).wait(ctx)
+}
+
+// An invocation is what a script is run on.
+type invocation struct {
+	keys []string
+	args []any
+}
+
+// acks is how many replicas must confirm what a script has written, and for how
+// long that is waited for.
+type acks struct {
+	replicas int
+	wait     time.Duration
 }
 
 // A call is one run of a script. It may outlast its context: go-redis can be
@@ -76,27 +105,49 @@ type call struct {
 	err   error
 }
 
-func (s *Script) begin(ctx context.Context, rdb redis.UniversalClient, keys []string, args ...any) *call {
-	c := &call{done: make(chan struct{})}
+func (s *Script) begin(ctx context.Context, rdb redis.UniversalClient, a acks, on invocation) *call {
+	return s.beginAll(ctx, rdb, a, []invocation{on})[0]
+}
+
+// beginAll runs a script on many things in one round trip, a trip a node in a
+// cluster.
+func (s *Script) beginAll(ctx context.Context, rdb redis.UniversalClient, a acks, on []invocation) []*call {
+	calls := make([]*call, len(on))
+	done := make(chan struct{})
+	for i := range on {
+		calls[i] = &call{done: done}
+	}
 	run := func() {
-		defer close(c.done)
-		if c.err = ctx.Err(); c.err == nil {
-			c.value, c.err = s.run(ctx, rdb, keys, args)
+		defer close(done)
+		if err := ctx.Err(); err != nil {
+			for _, c := range calls {
+				c.err = err
+			}
+			return
 		}
+		s.run(ctx, rdb, a, on, calls)
 	}
 	if ctx.Done() == nil || ctx.Err() != nil {
 		run()
 	} else {
 		go run()
 	}
-	return c
+	return calls
+}
+
+// over says whether the call is.
+func (c *call) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *call) wait(ctx context.Context) (any, error) {
-	select {
-	case <-c.done:
+	if c.over() {
 		return c.value, c.err
-	default:
 	}
 	select {
 	case <-c.done:
@@ -106,22 +157,78 @@ func (c *call) wait(ctx context.Context) (any, error) {
 	}
 }
 
-func (s *Script) run(ctx context.Context, rdb redis.UniversalClient, keys []string, args []any) (any, error) {
-	value, err := send(ctx, rdb, "evalsha", s.sha, keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		value, err = send(ctx, rdb, "eval", s.src, keys, args)
+// run sends a script by its name, and again as a whole where Redis does not
+// know it.
+func (s *Script) run(ctx context.Context, rdb redis.UniversalClient, a acks, on []invocation, calls []*call) {
+	send(ctx, rdb, a, "evalsha", s.sha, on, calls)
+	for i, c := range calls {
+		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			send(ctx, rdb, a, "eval", s.src, on[i:i+1], calls[i:i+1])
+		}
 	}
-	return value, err
 }
 
-func send(ctx context.Context, rdb redis.UniversalClient, verb, script string, keys []string, args []any) (any, error) {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, verb, script, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
+func send(ctx context.Context, rdb redis.UniversalClient, a acks, verb, script string, on []invocation, calls []*call) {
+	cmds := make([]*redis.Cmd, len(on))
+	for i, one := range on {
+		all := make([]any, 0, 3+len(one.keys)+len(one.args))
+		all = append(all, verb, script, len(one.keys))
+		for _, key := range one.keys {
+			all = append(all, key)
+		}
+		cmds[i] = redis.NewCmd(ctx, append(all, one.args...)...)
 	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	_ = rdb.Process(ctx, once{cmd}) // the command keeps its error
+	var unconfirmed error
+	switch {
+	case a.replicas > 0:
+		unconfirmed = confirmed(ctx, rdb, a, cmds, on[0].keys[0])
+	case len(cmds) == 1:
+		_ = rdb.Process(ctx, once{cmds[0]}) // the command keeps its error
+	default:
+		_, _ = pipeline(ctx, rdb, cmds).Exec(ctx)
+	}
+	for i, cmd := range cmds {
+		calls[i].value, calls[i].err = outcome(cmd)
+		if calls[i].err == nil {
+			calls[i].err = unconfirmed
+		}
+	}
+}
+
+func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) redis.Pipeliner {
+	pipe := rdb.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, once{cmd})
+	}
+	return pipe
+}
+
+// confirmed sends commands and asks, on the same connection, how many replicas
+// have what they wrote: WAIT knows of its own connection only. The commands must
+// be for the slot of key.
+func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []*redis.Cmd, key string) error {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		rdb = master
+	}
+	pipe := pipeline(ctx, rdb, cmds)
+	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.wait.Milliseconds())
+	_ = pipe.Process(ctx, wait)
+	_, _ = pipe.Exec(ctx)
+	if got, err := wait.Result(); err == nil && got < int64(a.replicas) {
+		return fmt.Errorf("%w: %d of %d", ErrUnreplicated, got, a.replicas)
+	}
+	return wait.Err()
+}
+
+// outcome is the reply to a command, or what is known of it without one.
+func outcome(cmd *redis.Cmd) (any, error) {
 	value, err := cmd.Result()
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):

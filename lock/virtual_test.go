@@ -29,6 +29,7 @@ func virtual(t *testing.T, tick time.Duration, test func(*testing.T, *lock.Locke
 		locker, err := lock.New(client, lock.Config{Prefix: "{v}:"})
 		must(t, err)
 		test(t, locker, l, probe)
+		time.Sleep(time.Second) // a subscription outlives its last waiter by little
 	})
 }
 
@@ -200,11 +201,34 @@ func TestWaiterGivesUpExactlyAtItsDeadline(t *testing.T) {
 	})
 }
 
-func TestWaiterPollsUntilTheExpiry(t *testing.T) {
+// Nobody tells a waiter that a lock has expired: it looks when that may be, and
+// else as often as it would take a message that was lost.
+func TestWaiterLooksWhenTheLockMayBeFree(t *testing.T) {
 	t.Parallel()
 	virtual(t, time.Millisecond, func(t *testing.T, locker *lock.Locker, l *link, _ *redis.Client) {
 		began := time.Now()
 		_, err := locker.TryAcquire(t.Context(), "a", 10*time.Second)
+		must(t, err)
+		lease, err := locker.Acquire(t.Context(), "a", time.Second)
+		must(t, err)
+		if took := time.Since(began); took < 9990*time.Millisecond || took > 10010*time.Millisecond {
+			t.Errorf("acquired after %v, want 10 s and a look", took)
+		}
+		if sent := l.scripts.Load(); sent > 12 {
+			t.Errorf("%d scripts in 10 s, want a look in 3 s and few more", sent)
+		}
+		must(t, lease.Release(t.Context()))
+	})
+}
+
+func TestWaiterPollsWhereNothingIsHeard(t *testing.T) {
+	t.Parallel()
+	virtual(t, time.Millisecond, func(t *testing.T, _ *lock.Locker, l *link, probe *redis.Client) {
+		locker, err := lock.New(probe, lock.Config{Prefix: "{v}:", PollOnly: true})
+		must(t, err)
+		probe.AddHook(before{act: func() { l.sent() }})
+		began := time.Now()
+		_, err = locker.TryAcquire(t.Context(), "a", 10*time.Second)
 		must(t, err)
 		lease, err := locker.Acquire(t.Context(), "a", time.Second)
 		must(t, err)

@@ -1,35 +1,46 @@
--- acquire: takes a lock, or tells how long another still holds it. The same
--- token asking again gets the same fence and a fresh TTL, never a shorter one:
--- a request that was late on the network must not cut an extension down.
--- KEYS[1] lock   string "<fence>:<token>"
--- KEYS[2] fence  string, the last fence given
--- ARGV[1] token
--- ARGV[2] TTL of the lock, ms
--- ARGV[3] TTL for a lock found without one, ms
--- ARGV[4] TTL of the fence, ms; 0 keeps it for ever
--- returns {"ok", fence} | {"held", ms left, "adopted" or ""}
-local lock, fence = KEYS[1], KEYS[2]
-local token, ttl, adopt, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- acquire: takes a lock, claims one that was granted, or tells how long another
+-- holds it at most; then the token may stand in line. The same token asking
+-- again gets the same fence and a fresh TTL, never a shorter one: a request that
+-- was late on the network must not cut an extension down.
+-- KEYS and ARGV[1] to ARGV[6] are those of line
+-- ARGV[7] TTL of the lock, ms
+-- ARGV[8] TTL for a lock found without one, ms
+-- ARGV[9] how long the token's instance counts as alive from now, ms; 0: it does
+--         not stand in line
+-- returns {"ok", fence} | {"held", ms left, holder's value, "adopted" or ""}
+local ttl, adopt, patience = ARGV[7], ARGV[8], ARGV[9]
 
-local value = redis.call('GET', lock)
-if value then
-  local had, owner = string.match(value, '^(%d+):(.*)$')
-  local left = redis.call('PTTL', lock)
-  if owner == token then
-    if left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-    return {'ok', had}
+local function stand()
+  if patience == '0' then return end
+  local now = micros()
+  if not redis.call('ZSCORE', line, token) then
+    local last = redis.call('ZRANGE', line, 0, 0, 'REV', 'WITHSCORES')[2]
+    redis.call('ZADD', line, string.format('%.0f', math.max(now, (tonumber(last) or 0) + 1)), token)
   end
-  if left == -1 then
-    redis.call('PEXPIRE', lock, adopt)
-    return {'held', tonumber(adopt), 'adopted'}
-  end
-  return {'held', left, ''}
+  now = math.floor(now / 1000)
+  redis.call('ZADD', alive, string.format('%.0f', now + patience), instance(token))
+  redis.call('ZREMRANGEBYSCORE', alive, '-inf', string.format('%.0f', now))
+  redis.call('PEXPIRE', line, 2 * patience)
+  redis.call('PEXPIRE', alive, 2 * patience)
 end
 
-local time = redis.call('TIME')
-local last = tonumber(redis.call('GET', fence)) or 0
-local mine = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
-redis.call('SET', fence, mine)
-if keep ~= '0' then redis.call('PEXPIRE', fence, keep) end
-redis.call('SET', lock, mine .. ':' .. token, 'PX', ttl)
-return {'ok', mine}
+local value = redis.call('GET', lock)
+if not value then
+  local waiter = crowd ~= '1' and head()
+  if not waiter or waiter == token then return {'ok', give(token, ttl)} end
+  stand()
+  pass()
+  return {'held', tonumber(claim), redis.call('GET', lock), ''}
+end
+
+local left, adopted = redis.call('PTTL', lock), ''
+if owner(value) == token then
+  if left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+  return {'ok', (string.match(value, '^%d+'))}
+end
+stand()
+if left == -1 then
+  redis.call('PEXPIRE', lock, adopt)
+  left, adopted = tonumber(adopt), 'adopted'
+end
+return {'held', left, value, adopted}

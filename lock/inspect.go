@@ -1,0 +1,65 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// An Info shows a lock as it stands.
+type Info struct {
+	Name     string
+	Held     bool
+	Owner    string // the holder's, as its Config has it
+	Token    string // the holder's; with it the lease can be resumed
+	Fence    uint64 // the holder's; 0 if another kind of client has it
+	TTL      time.Duration
+	NoExpiry bool // it has no TTL: its maker crashed, and nobody has looked since
+	Waiters  int  // in line on Redis; those of an Unfair locker are not seen
+}
+
+func newInfo(name, value string, left, waiters int64) Info {
+	info := Info{Name: name, Waiters: int(waiters)}
+	if left != -2 {
+		info.Held, info.NoExpiry = true, left == -1
+		info.TTL = time.Duration(max(left, 0)) * time.Millisecond
+		info.Fence, info.Token = split(value)
+		info.Owner = ownerOf(value)
+	}
+	return info
+}
+
+// Inspect shows the lock of a name, and changes nothing.
+func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
+	if err := CheckName(name); err != nil {
+		return Info{}, fmt.Errorf("lock: inspect: %w", err)
+	}
+	info, err := l.store.inspect(ctx, name)
+	if err != nil {
+		return Info{}, fmt.Errorf("lock: inspect %q: %w", name, err)
+	}
+	return info, nil
+}
+
+// ForceRelease frees locks whoever holds them, and says how many were held. The
+// holders find out at their next renewal, and their fences are lower than any
+// that follows. Waiters have their turn as after a release. With an error some
+// locks may not have been freed.
+func (l *Locker) ForceRelease(ctx context.Context, names ...string) (int, error) {
+	for _, name := range names {
+		if err := CheckName(name); err != nil {
+			return 0, fmt.Errorf("lock: force release: %w", err)
+		}
+	}
+	freed := 0
+	for _, name := range names {
+		was, err := l.store.force(ctx, name)
+		if err != nil {
+			return freed, fmt.Errorf("lock: force release %q: %w", name, err)
+		}
+		if was {
+			freed++
+		}
+	}
+	return freed, nil
+}

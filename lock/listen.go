@@ -1,0 +1,104 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A listener is the one subscription of a locker. It stands while somebody
+// waits.
+type listener struct {
+	rdb     redis.UniversalClient
+	channel string
+	sharded atomic.Bool
+
+	heard     func(key, token string)
+	connected func(context.Context, bool)
+
+	cancel context.CancelFunc // ends the subscription; nil: there is none
+}
+
+// start subscribes, unless that is done. The caller sees to it that start and
+// stop are not called at once.
+func (n *listener) start() {
+	if n.cancel == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		n.cancel = cancel
+		go n.run(ctx)
+	}
+}
+
+// stop ends the subscription.
+func (n *listener) stop() {
+	if n.cancel != nil {
+		n.cancel()
+		n.cancel = nil
+	}
+}
+
+// run subscribes again and again until ctx ends.
+func (n *listener) run(ctx context.Context) {
+	pause := 50 * time.Millisecond
+	for ctx.Err() == nil {
+		began := time.Now()
+		n.listen(ctx)
+		n.connected(ctx, false)
+		if time.Since(began) > time.Second {
+			pause = 50 * time.Millisecond
+		}
+		_ = sleep(ctx, between(pause/2, pause))
+		pause = min(2*pause, 2*time.Second)
+	}
+}
+
+// listen hears one subscription, until it breaks.
+func (n *listener) listen(ctx context.Context) {
+	subscribe := n.rdb.Subscribe
+	sharded := n.sharded.Load()
+	if sharded {
+		subscribe = n.rdb.SSubscribe
+	}
+	sub := subscribe(ctx, n.channel)
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // receiving ignores ctx
+	defer func() {
+		if stop() {
+			_ = sub.Close()
+		}
+	}()
+	for asked := false; ; {
+		got, err := sub.ReceiveTimeout(ctx, lookEvery)
+		switch got := got.(type) {
+		case *redis.Message:
+			if i := strings.LastIndexByte(got.Payload, '\n'); i >= 0 {
+				n.heard(got.Payload[:i], got.Payload[i+1:])
+			}
+		case *redis.Subscription:
+			if strings.HasSuffix(got.Kind, "unsubscribe") {
+				return // the slot has moved
+			}
+			n.connected(ctx, true)
+		}
+		switch silent := timedOut(err); {
+		case err == nil:
+			asked = false
+		case silent && !asked && sub.Ping(ctx) == nil:
+			asked = true // a connection that is dead is silent too
+		default:
+			if sharded && redis.HasErrorPrefix(err, "ERR unknown command") {
+				n.sharded.Store(false) // Redis before 7
+			}
+			return
+		}
+	}
+}
+
+func timedOut(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) && netErr.Timeout()
+}

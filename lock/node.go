@@ -1,0 +1,354 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// cleanupTimeout bounds what is sent on behalf of a caller who has gone.
+const cleanupTimeout = time.Second
+
+const (
+	// claimTTL is how long a lock that was granted to a waiter stays its own
+	// without being claimed: what a dead waiter costs those behind it.
+	claimTTL = time.Second
+
+	// aliveTTL is how long the waiters of a process that has stopped looking
+	// are kept in line.
+	aliveTTL = 10 * time.Second
+
+	// fenceTTL is how long the fence of a single name is kept. By then the
+	// server's clock, from which the next one starts, has passed it.
+	fenceTTL = 24 * time.Hour
+)
+
+// An ask is a request for a lock.
+type ask struct {
+	name, token string
+	ttl         time.Duration
+	stand       bool            // in line, if another holds it
+	gone        <-chan struct{} // if not nil: closed when the lock is no longer wanted
+}
+
+// A grant is the answer yes.
+type grant struct {
+	fence uint64
+	sent  time.Time // before which the TTL began
+
+	// repair, if any, goes on with what the grant left undone, while the lease
+	// is not done.
+	repair func(done <-chan struct{})
+}
+
+// A renewal is one lease that is to be extended, and what came of it.
+type renewal struct {
+	ask
+	fence uint64
+	until time.Time // when it ends otherwise
+
+	sent time.Time
+	err  error // ErrExpired, ErrLost, or that it failed
+}
+
+// A node is one Redis that keeps locks.
+type node struct {
+	rdb      redis.UniversalClient
+	cfg      Config
+	channel  string
+	publish  string // the command, "" for none
+	mu       sync.Mutex
+	inFlight map[string]*flight // guarded: requests for a lock without an answer, by token
+}
+
+// A flight is the requests for one token that are under way.
+type flight struct {
+	requests int
+	landed   chan struct{} // closed when there are none
+}
+
+func newNode(rdb redis.UniversalClient, cfg Config) *node {
+	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", publish: "PUBLISH", inFlight: make(map[string]*flight)}
+	switch {
+	case cfg.PollOnly:
+		n.publish = ""
+	case n.sharded():
+		n.publish = "SPUBLISH"
+	}
+	return n
+}
+
+// listener hears what this node publishes; nil if nothing is to be heard.
+func (n *node) listener() *listener {
+	if n.cfg.PollOnly {
+		return nil
+	}
+	l := &listener{rdb: n.rdb, channel: n.channel}
+	l.sharded.Store(n.sharded())
+	return l
+}
+
+// sharded says whether the channel lives in the slot of the keys, where a
+// cluster need not tell all of its nodes.
+func (n *node) sharded() bool {
+	_, cluster := n.rdb.(*redis.ClusterClient)
+	return cluster && n.cfg.tagged()
+}
+
+// key is the Redis key of a name.
+func (n *node) key(name string) string {
+	if n.cfg.FenceKey != "" {
+		return n.cfg.Prefix + name
+	}
+	return n.cfg.Prefix + "{" + name + "}"
+}
+
+// keys are those of a name: the lock, its fence, who waits, and who is alive.
+// Names have no braces, so none can spell those of another.
+func (n *node) keys(name string) []string {
+	key := n.key(name)
+	if n.cfg.FenceKey != "" {
+		return []string{key, n.cfg.FenceKey, n.cfg.Prefix + "{line}:" + name, n.cfg.Prefix + "{alive}:" + name}
+	}
+	return []string{key, key + ":fence", key + ":line", key + ":alive"}
+}
+
+// keep is how long a fence is kept, in ms: for ever, told as 0, if it is shared.
+func (n *node) keep() int64 {
+	if n.cfg.FenceKey != "" {
+		return 0
+	}
+	return fenceTTL.Milliseconds()
+}
+
+// lineArgs are the arguments that every script with a line begins with.
+func (n *node) lineArgs(token string) []any {
+	crowd := 0
+	if n.cfg.Unfair {
+		crowd = 1
+	}
+	return []any{token, n.keep(), claimTTL.Milliseconds(), n.channel, n.publish, crowd}
+}
+
+// ask asks once for a lock. The error is a *HeldError if another holds it.
+func (n *node) ask(ctx context.Context, a ask) (grant, error) {
+	landed, err := n.depart(a)
+	if err != nil {
+		return grant{}, err
+	}
+	patience := int64(0)
+	if a.stand {
+		patience = aliveTTL.Milliseconds()
+	}
+	args := append(n.lineArgs(a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), patience)
+	g := grant{sent: time.Now()}
+	call := acquireScript.begin(ctx, n.rdb, n.acks(a.ttl), invocation{n.keys(a.name), args})
+	reply, err := call.wait(ctx)
+	if call.over() {
+		landed()
+	} else {
+		go func() { <-call.done; landed() }()
+	}
+	if err == nil {
+		g.fence, err = n.answer(reply, a.name)
+	}
+	return g, err
+}
+
+// answer reads a reply to a request for a lock.
+func (n *node) answer(reply any, name string) (fence uint64, err error) {
+	words, _ := reply.([]any)
+	if len(words) == 4 && words[0] == "held" {
+		left, _ := words[1].(int64)
+		value, _ := words[2].(string)
+		if words[3] == "adopted" {
+			n.cfg.Observer(Event{Kind: Adopted, Name: name, Owner: ownerOf(value)})
+		}
+		return 0, newHeldError(name, value, left)
+	}
+	if len(words) == 2 && words[0] == "ok" {
+		digits, _ := words[1].(string)
+		if fence, err = strconv.ParseUint(digits, 10, 64); err == nil {
+			return fence, nil
+		}
+	}
+	return 0, fmt.Errorf("unexpected reply %v", reply)
+}
+
+// depart notes a request for a lock, unless it is no longer wanted.
+func (n *node) depart(a ask) (landed func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-a.gone:
+		return nil, ErrReleased
+	default:
+	}
+	f := n.inFlight[a.token]
+	if f == nil {
+		f = &flight{landed: make(chan struct{})}
+		n.inFlight[a.token] = f
+	}
+	f.requests++
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if f.requests--; f.requests == 0 {
+			delete(n.inFlight, a.token)
+			close(f.landed)
+		}
+	}, nil
+}
+
+// grounded waits until no request for a token is under way: a release must not
+// overtake it.
+func (n *node) grounded(ctx context.Context, token string) error {
+	n.mu.Lock()
+	f := n.inFlight[token]
+	n.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.landed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// release gives up a lock, or a place in its line. It answers "ok", "absent" or
+// "foreign". If a request for the lock is still under way when ctx ends, the
+// release follows it in the background.
+func (n *node) release(ctx context.Context, name, token string) (string, error) {
+	if err := n.grounded(ctx, token); err != nil {
+		n.abandon(name, token)
+		return "", fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	reply, err := releaseScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs(token)...)
+	return word(reply), err
+}
+
+// abandon releases in the background what nobody wants any more.
+func (n *node) abandon(name, token string) {
+	go func() {
+		_ = n.grounded(context.Background(), token) // the client's own limits bound it
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		_, _ = n.release(ctx, name, token)
+	}()
+}
+
+// extend extends leases in one round trip, a trip a node in a cluster.
+func (n *node) extend(ctx context.Context, batch []*renewal) {
+	on := make([]invocation, len(batch))
+	sent := time.Now()
+	for i, r := range batch {
+		on[i] = invocation{keys: []string{n.key(r.name)}, args: []any{r.token, r.ttl.Milliseconds()}}
+		r.sent = sent
+	}
+	for i, call := range n.extensions(ctx, on, n.acks(batch[0].ttl)) {
+		batch[i].take(call.wait(ctx))
+	}
+}
+
+// extensions sends extensions together, unless each is to be confirmed by
+// replicas, of which every slot has others.
+func (n *node) extensions(ctx context.Context, on []invocation, a acks) []*call {
+	if a.replicas == 0 {
+		return extendScript.beginAll(ctx, n.rdb, a, on)
+	}
+	calls := make([]*call, len(on))
+	for i := range on {
+		calls[i] = extendScript.begin(ctx, n.rdb, a, on[i])
+	}
+	return calls
+}
+
+// take notes the reply to an extension.
+func (r *renewal) take(reply any, err error) {
+	r.err = err
+	switch words, _ := reply.([]any); {
+	case err != nil:
+	case word(reply) == "absent":
+		r.err = ErrExpired
+	case word(reply) == "foreign":
+		r.err = ErrLost
+	case len(words) == 2:
+		digits, _ := words[1].(string)
+		r.fence, r.err = strconv.ParseUint(digits, 10, 64)
+	default:
+		r.err = fmt.Errorf("unexpected reply %v", reply)
+	}
+}
+
+// raise gives a lock that the token holds a fence that is not lower than its
+// own.
+func (n *node) raise(ctx context.Context, a ask, fence uint64) error {
+	keys := n.keys(a.name)[:2]
+	reply, err := raiseScript.Run(ctx, n.rdb, keys, a.token, strconv.FormatUint(fence, 10), n.keep())
+	if err == nil && word(reply) != "ok" {
+		err = ErrLost
+	}
+	return err
+}
+
+// force frees a lock whoever holds it, and says whether it was held.
+func (n *node) force(ctx context.Context, name string) (bool, error) {
+	reply, err := forceScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs("")...)
+	return word(reply) == "ok", err
+}
+
+// inspect shows a lock as it stands.
+func (n *node) inspect(ctx context.Context, name string) (Info, error) {
+	keys := n.keys(name)
+	reply, err := inspectScript.Run(ctx, n.rdb, []string{keys[0], keys[2]})
+	words, _ := reply.([]any)
+	if err != nil || len(words) != 3 {
+		return Info{}, err
+	}
+	value, _ := words[0].(string)
+	left, _ := words[1].(int64)
+	waiters, _ := words[2].(int64)
+	return newInfo(name, value, left, waiters), nil
+}
+
+// acks is how many replicas must confirm a lock of a TTL, and for how long that
+// is waited for.
+func (n *node) acks(ttl time.Duration) acks {
+	return acks{replicas: n.cfg.ReplicaAcks, wait: min(max(ttl/10, time.Millisecond), time.Second)}
+}
+
+// word is the first element of a script's reply.
+func word(reply any) string {
+	if words, _ := reply.([]any); len(words) > 0 {
+		first, _ := words[0].(string)
+		return first
+	}
+	return ""
+}
+
+// split parts what is stored at a lock's key: "<fence>:<token>". What another
+// kind of client has stored is a token without a fence.
+func split(value string) (fence uint64, token string) {
+	digits, token, found := strings.Cut(value, ":")
+	fence, err := strconv.ParseUint(digits, 10, 64)
+	if !found || err != nil {
+		return 0, value
+	}
+	return fence, token
+}
+
+// ownerOf is what an operator reads in what is stored at a lock's key.
+func ownerOf(value string) string {
+	_, token := split(value)
+	if i := strings.LastIndexByte(token, '#'); i >= 0 && strings.Contains(token[i:], "/") {
+		return token[:i]
+	}
+	return strings.ToValidUTF8(token[:min(len(token), MaxOwner)], "")
+}

@@ -44,7 +44,7 @@ bench: ## Compare with peers on servers of its own, a quarter of an hour; ARGS="
 
 .PHONY: gobench
 gobench: ## Run the Go benchmarks; they start their own redis-server
-	go test -run '^$$' -bench . -benchmem ./queue ./worker
+	go test -run '^$$' -bench . -benchmem ./lock ./queue ./worker
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ=20s

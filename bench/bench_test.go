@@ -129,6 +129,29 @@ func TestReport(t *testing.T) {
 	}
 }
 
+func TestRatio(t *testing.T) {
+	t.Parallel()
+	of := func(system string, median float64, over bool) summary {
+		return summary{system: system, median: median, over: over}
+	}
+	for _, c := range []struct {
+		s, base summary
+		want    string
+	}{
+		{of("duly", 6, false), of("asynq", 3, false), "2"},
+		{of("duly", 6, true), of("asynq", 3, false), "> 2"},
+		{of("duly", 6, false), of("asynq", 3, true), "< 2"},
+		{of("duly", 6, true), of("asynq", 3, true), ""},
+		{of("duly", 6, false), of("asynq", 0, false), ""},
+		{of("asynq", 6, false), of("asynq", 6, false), ""},
+		{of("duly", 6, false), summary{}, ""},
+	} {
+		if got := ratio(c.s, c.base); got != c.want {
+			t.Errorf("%v against %v: %q, want %q", c.s, c.base, got, c.want)
+		}
+	}
+}
+
 func TestNumber(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{

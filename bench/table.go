@@ -62,12 +62,19 @@ func suiteRows(all []summary) [][]string {
 }
 
 // ratio is how many times the base's median a system's is: above one is faster
-// for a rate, and slower for a time.
+// for a rate, and slower for a time. With a bound on one side it is one too.
 func ratio(s, base summary) string {
-	if base.system == "" || base.system == s.system || base.median <= 0 || s.median <= 0 || s.over || base.over {
+	if base.system == "" || base.system == s.system || base.median <= 0 || s.median <= 0 || s.over && base.over {
 		return ""
 	}
-	return number(s.median / base.median)
+	bound := ""
+	switch {
+	case s.over:
+		bound = "> "
+	case base.over:
+		bound = "< "
+	}
+	return bound + number(s.median/base.median)
 }
 
 // number shows three digits, or all of the whole part, in groups of three.

@@ -17,29 +17,15 @@ import (
 // The smoke run shows that two suites work and that every line of the file is a
 // measurement.
 func TestQuickRun(t *testing.T) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("DULY_REQUIRE_REDIS") == "1" {
-			t.Fatal("DULY_REQUIRE_REDIS=1, and no redis-server on the PATH")
-		}
-		t.Skip("skipped: needs redis-server on the PATH")
-	}
+	needRedis(t)
 	out := filepath.Join(t.TempDir(), "out", "latest.jsonl")
 	var tables, log bytes.Buffer
 	args := []string{"-quick", "-suites", "enqueue,process,cpu", "-systems", "duly,raw", "-out", out}
 	if err := run(t.Context(), args, &tables, &log); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
-	file, err := os.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
 	seen := make(map[string]bool)
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var rec record
-		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
-			t.Fatalf("%s: %v", lines.Text(), err)
-		}
+	for _, rec := range readRecords(t, out) {
 		if rec.Value <= 0 || rec.Unit == "" || rec.Round != 1 {
 			t.Errorf("odd record %+v", rec)
 		}
@@ -57,6 +43,35 @@ func TestQuickRun(t *testing.T) {
 			t.Errorf("no %q in the tables:\n%s", want, tables.String())
 		}
 	}
+}
+
+func needRedis(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("DULY_REQUIRE_REDIS") == "1" {
+			t.Fatal("DULY_REQUIRE_REDIS=1, and no redis-server on the PATH")
+		}
+		t.Skip("skipped: needs redis-server on the PATH")
+	}
+}
+
+// readRecords reads the file of single measurements.
+func readRecords(t *testing.T, name string) []record {
+	t.Helper()
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var all []record
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var rec record
+		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		all = append(all, rec)
+	}
+	return all
 }
 
 func TestBadArguments(t *testing.T) {

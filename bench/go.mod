@@ -5,7 +5,9 @@ go 1.26.0
 replace github.com/dulyhq/duly => ../
 
 require (
+	github.com/bsm/redislock v0.10.0
 	github.com/dulyhq/duly v0.0.0
+	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0

@@ -32,6 +32,7 @@ func suites() []suite {
 		{name: "crash", what: "from the SIGKILL of a worker until another runs its task; takes minutes", run: crashSuite, aside: true},
 		{name: "memory", what: "bytes of Redis for a pending task", run: memorySuite},
 		{name: "idle", what: "commands of an idle worker, and Redis CPU for 100 of them", run: idleSuite},
+		{name: "lock", what: "a lock taken and given back, by one and by 32 who want the same", run: lockSuite, against: lockPeers},
 	}
 }
 
@@ -40,6 +41,25 @@ func systems() []system {
 	return []system{
 		dulySystem{}, asynqSystem{}, asynqSystem{tuned: true}, rawSystem{}, rawSystem{leased: true}, riverSystem{}, riverSystem{tuned: true},
 	}
+}
+
+// lockings are all the systems of locks there are, in the order of their turns.
+func lockings() []locking {
+	return []locking{dulyLocking{}, redislockLocking{}, redsyncLocking{}, advisoryLocking{}}
+}
+
+// contenders are the names of all, in the order in which tables show them.
+func contenders() []string {
+	var all []string
+	for _, s := range systems() {
+		all = append(all, s.name())
+	}
+	for _, l := range lockings() {
+		if !slices.Contains(all, l.name()) {
+			all = append(all, l.name())
+		}
+	}
+	return all
 }
 
 func main() {
@@ -104,6 +124,10 @@ func usage(flags *flag.FlagSet, w io.Writer) {
 	for _, s := range systems() {
 		fmt.Fprintf(&b, "  %-12s on %s\n", s.name(), s.kind())
 	}
+	b.WriteString("\nSystems of the lock suite:\n")
+	for _, l := range lockings() {
+		fmt.Fprintf(&b, "  %-12s on %s\n", l.name(), l.kind())
+	}
 	_, _ = io.WriteString(w, b.String())
 }
 
@@ -124,14 +148,16 @@ func run(ctx context.Context, args []string, stdout, log io.Writer) (err error) 
 		return err
 	}
 	if o.quick && o.systems == "" {
-		o.systems = "duly,asynq,raw,river" // the tuned ones are the same code
+		o.systems = "duly,asynq,raw,river,redislock,redsync,pg-advisory" // the tuned ones are the same code
 	}
 	if o.quick && o.suites == "" {
 		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.name == "crash" })
 	}
-	if r.systems, err = choose(systems(), o.systems, system.name); err != nil {
+	names, err := choose(contenders(), o.systems, func(name string) string { return name })
+	if err != nil {
 		return err
 	}
+	r.systems, r.lockings = named(systems(), names), named(lockings(), names)
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o750); err != nil {
 		return err
 	}
@@ -196,4 +222,9 @@ func choose[T any](all []T, list string, name func(T) string) ([]T, error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(x T) bool { return !slices.Contains(wanted, name(x)) }), nil
+}
+
+// named are the contenders of the given names.
+func named[C contender](all []C, names []string) []C {
+	return slices.DeleteFunc(all, func(c C) bool { return !slices.Contains(names, c.name()) })
 }

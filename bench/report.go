@@ -110,10 +110,8 @@ func (r *report) summaries() []summary {
 	return all
 }
 
-// turn is the place of a system among all.
-func turn(name string) int {
-	return slices.IndexFunc(systems(), func(s system) bool { return s.name() == name })
-}
+// turn is the place of a contender among all.
+func turn(name string) int { return slices.Index(contenders(), name) }
 
 // summarize orders a bound behind every number, for what it stands for is
 // higher. The median of an even count is the mean of the two in the middle.

@@ -13,6 +13,7 @@ import (
 // report.
 type rig struct {
 	systems  []system
+	lockings []locking
 	rounds   int
 	scale    scale
 	redis    *redisServer // nil if not installed
@@ -26,6 +27,10 @@ type suite struct {
 	name string
 	what string
 	run  func(ctx context.Context, r *rig) error
+
+	// against are the contenders that the others are compared with. Default:
+	// peer and ceiling.
+	against []string
 
 	// aside suites only wait, so those behind them run meanwhile.
 	aside bool
@@ -45,15 +50,22 @@ type leaveOut map[string]string
 // alternate gives every system its turn, round by round: A B C A B C. What is
 // left out is said; a measurement that fails is kept for the end of the run.
 func (r *rig) alternate(ctx context.Context, suite string, rounds int, out leaveOut, measure func(context.Context, *trial) error) error {
-	systems := r.without(suite, out)
+	return takeTurns(ctx, r, suite, rounds, r.without(suite, out), func(ctx context.Context, sys system, round int) error {
+		return measure(ctx, &trial{r, suite, sys, round})
+	})
+}
+
+// takeTurns is alternate for contenders of any kind.
+func takeTurns[C contender](
+	ctx context.Context, r *rig, suite string, rounds int, all []C, measure func(context.Context, C, int) error,
+) error {
 	for round := 1; round <= rounds; round++ {
-		for _, sys := range systems {
-			t := &trial{r, suite, sys, round}
-			if err := measure(ctx, t); err != nil {
+		for _, c := range all {
+			if err := measure(ctx, c, round); err != nil {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				r.fail(fmt.Errorf("%s, %s, round %d: %w", suite, sys.name(), round, err))
+				r.fail(fmt.Errorf("%s, %s, round %d: %w", suite, c.name(), round, err))
 			}
 		}
 	}
@@ -85,30 +97,44 @@ func (r *rig) say(format string, args ...any) {
 
 // record reports a value of this trial.
 func (t *trial) record(metric, unit string, value float64) {
-	t.report.add(record{Suite: t.suite, System: t.sys.name(), Metric: metric, Value: value, Unit: unit, Round: t.round})
-	t.say("%-9s %-12s %-42s %12s %s", t.suite, t.sys.name(), metric, number(value), unit)
+	t.note(record{Suite: t.suite, System: t.sys.name(), Metric: metric, Value: value, Unit: unit, Round: t.round})
+}
+
+// note adds a record to the report, and says it.
+func (r *rig) note(rec record) {
+	r.report.add(rec)
+	bound := ""
+	if rec.Over {
+		bound = "> "
+	}
+	r.say("%-9s %-12s %-42s %12s %s", rec.Suite, rec.System, rec.Metric, bound+number(rec.Value), rec.Unit)
 }
 
 // addr is where the trial's server listens.
-func (t *trial) addr() string {
-	if t.sys.kind() == onPostgres {
-		return t.postgres.url
+func (t *trial) addr() string { return t.address(t.sys.kind()) }
+
+// address is where a server listens.
+func (r *rig) address(kind serverKind) string {
+	if kind == onPostgres {
+		return r.postgres.url
 	}
-	return t.redis.addr
+	return r.redis.addr
 }
 
 // open empties the server and connects the system to it.
 func (t *trial) open(ctx context.Context) (session, error) {
-	var err error
-	if t.sys.kind() == onPostgres {
-		err = t.postgres.clear(ctx)
-	} else {
-		err = t.redis.clear(ctx)
-	}
-	if err != nil {
+	if err := t.clear(ctx, t.sys.kind()); err != nil {
 		return nil, err
 	}
 	return t.sys.open(ctx, t.addr())
+}
+
+// clear empties a server.
+func (r *rig) clear(ctx context.Context, kind serverKind) error {
+	if kind == onPostgres {
+		return r.postgres.clear(ctx)
+	}
+	return r.redis.clear(ctx)
 }
 
 // cpu is what Redis has used so far; zero for a system that is not on it.

@@ -20,12 +20,15 @@ type scale struct {
 	crash    time.Duration // after which a task that has not run again is given up
 	backlog  []int         // tasks that lie there
 	spike    int           // tasks measured beside them
+	locks    int           // free locks that are taken and given back
+	contest  time.Duration // over which many want one lock
 }
 
 func fullScale() scale {
 	return scale{
 		enqueue: time.Second / 2, process: time.Second, pools: []int{1, 10, 100}, rates: []int{500, 5000}, lateness: 3 * time.Second,
 		burst: 100_000, memory: 100_000, idle: 20 * time.Second, crash: 180 * time.Second, spike: 100_000,
+		locks: 5_000, contest: 5 * time.Second,
 	}
 }
 
@@ -34,6 +37,7 @@ func quickScale() scale {
 	return scale{
 		enqueue: 150 * time.Millisecond, process: 150 * time.Millisecond, pools: []int{100}, rates: []int{500}, lateness: time.Second,
 		burst: 5_000, memory: 5_000, idle: time.Second, crash: 180 * time.Second, backlog: []int{1_000, 10_000}, spike: 5_000,
+		locks: 500, contest: time.Second,
 	}
 }
 

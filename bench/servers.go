@@ -20,7 +20,7 @@ func (r *rig) startServers(ctx context.Context) error {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		r.leaveOut(onRedis, "no redis-server on the PATH")
 	}
-	wanted := slices.ContainsFunc(r.systems, func(s system) bool { return s.kind() == onPostgres })
+	wanted := needs(r.systems, onPostgres) || needs(r.lockings, onPostgres)
 	bin := postgresPrograms()
 	switch {
 	case !wanted:
@@ -32,7 +32,7 @@ func (r *rig) startServers(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(r.systems) == 0 {
+	if len(r.systems)+len(r.lockings) == 0 {
 		return fmt.Errorf("no system is left to measure")
 	}
 	return nil
@@ -44,19 +44,30 @@ func (r *rig) stopServers() {
 	}
 }
 
-// leaveOut drops the systems of a server.
+// needs says whether one of the contenders runs on a server.
+func needs[C contender](all []C, kind serverKind) bool {
+	return slices.ContainsFunc(all, func(c C) bool { return c.kind() == kind })
+}
+
+// leaveOut drops what runs on a server.
 func (r *rig) leaveOut(kind serverKind, why string) {
-	r.systems = slices.DeleteFunc(slices.Clone(r.systems), func(s system) bool {
-		if s.kind() == kind {
-			r.say("left out: %s, for there is %s", s.name(), why)
+	r.systems = withoutKind(r, r.systems, kind, why)
+	r.lockings = withoutKind(r, r.lockings, kind, why)
+}
+
+func withoutKind[C contender](r *rig, all []C, kind serverKind, why string) []C {
+	return slices.DeleteFunc(slices.Clone(all), func(c C) bool {
+		if c.kind() == kind {
+			r.say("left out: %s, for there is %s", c.name(), why)
 		}
-		return s.kind() == kind
+		return c.kind() == kind
 	})
 }
 
 // compared are the modules whose versions the head of a run tells.
 var compared = []string{
 	"github.com/hibiken/asynq", "github.com/riverqueue/river", "github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5",
+	"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
 }
 
 // describe prints the machine, the versions and the settings of a run.

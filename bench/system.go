@@ -12,13 +12,18 @@ import (
 // errNoBatch says that a system takes one task a call.
 var errNoBatch = errors.New("no batch enqueue")
 
-// A system is one of those that are compared.
-type system interface {
-	// name is its column in every table.
+// A contender is what is compared: a system of tasks, or one of locks.
+type contender interface {
+	// name is its row in every table.
 	name() string
 
 	// kind is the server that it runs on.
 	kind() serverKind
+}
+
+// A system is one of those that are compared at tasks.
+type system interface {
+	contender
 
 	// open connects to a server, with the connections that the system's library
 	// opens by default.

@@ -29,15 +29,23 @@ func writeTables(w io.Writer, all []summary, order []suite) error {
 		if _, err := fmt.Fprintf(w, "\n## %s: %s\n\n", s.name, s.what); err != nil {
 			return err
 		}
-		if err := writeRows(w, suiteRows(own)); err != nil {
+		against := s.against
+		if against == nil {
+			against = []string{peer, ceiling}
+		}
+		if err := writeRows(w, suiteRows(own, against)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func suiteRows(all []summary) [][]string {
-	rows := [][]string{{"metric", "unit", "system", "median", "min", "max", "× " + peer, "× " + ceiling}}
+func suiteRows(all []summary, against []string) [][]string {
+	head := []string{"metric", "unit", "system", "median", "min", "max"}
+	for _, base := range against {
+		head = append(head, "× "+base)
+	}
+	rows := [][]string{head}
 	medians := make(map[string]summary)
 	for _, s := range all {
 		medians[s.metric+"\x00"+s.system] = s
@@ -53,10 +61,11 @@ func suiteRows(all []summary) [][]string {
 		if s.over {
 			median = "> " + median
 		}
-		rows = append(rows, []string{
-			metric, unit, s.system, median, number(s.least), number(s.most),
-			ratio(s, medians[s.metric+"\x00"+peer]), ratio(s, medians[s.metric+"\x00"+ceiling]),
-		})
+		row := []string{metric, unit, s.system, median, number(s.least), number(s.most)}
+		for _, base := range against {
+			row = append(row, ratio(s, medians[s.metric+"\x00"+base]))
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }

@@ -6,7 +6,7 @@ import "time"
 type Event struct {
 	Kind  EventKind
 	Name  string
-	Owner string // who has the lock, as far as is known
+	Owner string // of the lease; of Refused and Adopted, who holds the lock
 	Fence uint64 // of the lease, if there is one
 
 	// Took is how long the caller waited for an answer: of Acquired, Refused,

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock"
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
 )
@@ -109,6 +110,35 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	must(q.Lock(ctx, time.Second, func(context.Context) error { return nil }))
 	_, err = q.Purge(ctx, 0)
 	must(err)
+	everyVerbOfLocks(t, q.Locker())
 	stop()
 	<-watched
+}
+
+// everyVerbOfLocks has a lock waited for, looked at, handed over and taken by
+// force.
+func everyVerbOfLocks(t *testing.T, locks *lock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := locks.Acquire(ctx, "order:42", time.Minute)
+	must(err)
+	handedOver := make(chan error)
+	go func() {
+		handedOver <- locks.Do(ctx, "order:42", time.Minute, func(context.Context, *lock.Lease) error { return nil })
+	}()
+	for info := (lock.Info{}); info.Waiters == 0; {
+		info, err = locks.Inspect(ctx, "order:42")
+		must(err)
+	}
+	must(lease.Extend(ctx, time.Minute))
+	_, err = locks.ForceRelease(ctx, "order:42")
+	must(err)
+	must(<-handedOver)
 }

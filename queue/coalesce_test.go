@@ -80,13 +80,10 @@ func inHall(t *testing.T, test func(t *testing.T, h *hall)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dial, stop := redistest.Virtual(t, 0)
-		defer stop()
+		dial := redistest.Virtual(t)
 		h := &hall{gate: &gate{opens: make(chan error, 100)}, rdb: dial(), calls: make(map[string]*caller)}
-		defer func() { _ = h.rdb.Close() }()
 		defer close(h.opens) // a test that failed leaves calls at the gate
 		rdb := dial()
-		defer func() { _ = rdb.Close() }()
 		rdb.AddHook(h.gate)
 		var err error
 		h.q, err = queue.New(rdb, "q", queue.Config{})

@@ -37,13 +37,11 @@ func (m *odometer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // counted returns what makes queues of one name, each with a client of its own.
 func counted(t *testing.T) (*odometer, func() *queue.Queue) {
 	t.Helper()
-	dial, stop := redistest.Virtual(t, 0)
-	t.Cleanup(stop)
+	dial := redistest.Virtual(t)
 	m := new(odometer)
 	return m, func() *queue.Queue {
 		client := dial()
 		client.AddHook(m)
-		t.Cleanup(func() { _ = client.Close() })
 		q, err := queue.New(client, "q", queue.Config{})
 		must(t, err)
 		return q

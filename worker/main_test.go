@@ -92,11 +92,7 @@ func pass(d time.Duration) {
 // openQueue returns a queue on a miniredis that lives in the bubble of the test.
 func openQueue(t *testing.T, name string) *queue.Queue {
 	t.Helper()
-	dial, stop := redistest.Virtual(t, 0)
-	t.Cleanup(stop)
-	client := dial()
-	t.Cleanup(func() { _ = client.Close() })
-	q, err := queue.New(client, name, queue.Config{})
+	q, err := queue.New(redistest.Virtual(t)(), name, queue.Config{})
 	must(t, err)
 	return q
 }

@@ -157,44 +157,25 @@ func Mini(tb testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	return m, client
 }
 
-// Virtual starts miniredis inside a bubble of testing/synctest, on pipes in
-// place of sockets so that the bubble's clock can move, and returns a dialer of
-// clients. Times to live, unlike TIME, follow the bubble's clock in steps of
-// tick; a tick of zero leaves them alone. Call it, and close the clients, inside
-// the bubble; stop ends what was started.
-func Virtual(tb testing.TB, tick time.Duration) (dial func() *redis.Client, stop func()) {
+// Virtual starts miniredis without a port and returns a dialer of clients, all of
+// which end with the test. Its clock is time.Now, for TIME and for times to live
+// alike, so inside a bubble of testing/synctest it is the bubble's: a key is gone
+// exactly when its time is over, and a day costs nothing. Call it inside the
+// bubble then, with the bubble's tb. Outside, the clock may move during a script,
+// which in Redis it does not.
+func Virtual(tb testing.TB) (dial func() *redis.Client) {
 	tb.Helper()
 	m := miniredis.NewMiniRedis()
-	if err := m.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	m.Server().Close() // the listener alone
-	ended := make(chan struct{})
-	if tick > 0 {
-		go func() {
-			ticker := time.NewTicker(tick)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ticker.C:
-					m.FastForward(tick)
-				case <-ended:
-					return
-				}
-			}
-		}()
-	}
-	dial = func() *redis.Client {
-		return redis.NewClient(&redis.Options{
+	m.ClockTTL(true)
+	tb.Cleanup(m.Close)
+	return func() *redis.Client {
+		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", MaxRetries: -1, ReadTimeout: -1, WriteTimeout: -1, MaintNotificationsConfig: quiet(),
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				m.Server().ServeConn(far)
-				return near, nil
-			},
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 		})
+		tb.Cleanup(func() { _ = client.Close() })
+		return client
 	}
-	return dial, func() { close(ended); m.Close() }
 }
 
 // freePort finds a port that leaves room for a cluster's bus, which takes the

@@ -26,11 +26,7 @@ func TestSourceAnswersAsQueueDoes(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				dial, stop := redistest.Virtual(t, 0)
-				defer stop()
-				client := dial()
-				defer func() { must(t, client.Close()) }()
-				q, err := queue.New(client, "orders", queue.Config{})
+				q, err := queue.New(redistest.Virtual(t)(), "orders", queue.Config{})
 				must(t, err)
 				p := &pair{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), src: workertest.NewSource("orders"), queue: q}
 				for range 200 {

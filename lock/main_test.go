@@ -82,22 +82,7 @@ func (k *kind) share(tb testing.TB) backend {
 
 func openMini(tb testing.TB) backend {
 	m, _ := redistest.Mini(tb)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	tb.Cleanup(func() { close(stop); <-stopped })
-	go func() { // times to live stand still in miniredis unless they are moved
-		defer close(stopped)
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				m.FastForward(time.Since(last))
-				last = time.Now()
-			}
-		}
-	}()
+	m.ClockTTL(true) // else times to live stand still
 	return func(l *link) redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: m.Addr(), Dialer: l.dial, DialerRetries: 1, MaintNotificationsConfig: plain})
 	}

@@ -245,6 +245,9 @@ func (l *Locker) ReleaseAll(ctx context.Context) error {
 	return leases.Release(ctx)
 }
 
+// Key is the Redis key of a name's lock: KEYS[1] of a [Guarded] script.
+func (l *Locker) Key(name string) string { return l.store.key(name) }
+
 func (l *Locker) forget(lease *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,6 +33,10 @@ var importLaw = map[string]struct {
 		},
 		"it gives a Redis to the tests of every package, so it lies under all",
 	},
+	"lock/locktest": {
+		[]string{module + "/lock", module + "/lock/redistest", "github.com/redis/go-redis/v9"},
+		"users test code that takes locks with the lockers that it runs on; redistest has their Redis",
+	},
 	"queue": {
 		[]string{module, module + "/lock", "github.com/redis/go-redis/v9", "github.com/fxamacker/cbor/v2"},
 		"it stores tasks, guarded by locks; it knows no worker",

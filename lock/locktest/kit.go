@@ -120,10 +120,10 @@ func (r *rig) take(l *lock.Locker, n string, ttl time.Duration) *lock.Lease {
 	return lease
 }
 
-// await takes the lock "a", which must become free.
-func (r *rig) await(l *lock.Locker, ttl time.Duration) *lock.Lease {
+// await takes the lock "a", which must become free, for long.
+func (r *rig) await(l *lock.Locker) *lock.Lease {
 	r.Helper()
-	lease, err := l.Acquire(r.soon(), r.name("a"), ttl)
+	lease, err := l.Acquire(r.soon(), r.name("a"), long)
 	if err != nil {
 		r.Fatalf("Acquire of a lock that becomes free: %v", err)
 	}

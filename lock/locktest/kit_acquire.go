@@ -162,7 +162,7 @@ func fencesRise(r *rig) {
 	r.release(rises("at first", r.take(mine, "a", long)))
 	r.release(rises("after a release", r.take(theirs, "a", long)))
 	rises("after a release", r.take(mine, "a", short))
-	rises("after the lock has expired", r.await(theirs, long))
+	rises("after the lock has expired", r.await(theirs))
 	r.drop(theirs)
 	rises("after the lock was lost", r.take(mine, "a", long))
 }

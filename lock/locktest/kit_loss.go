@@ -24,7 +24,7 @@ func expiredSaysSo(r *rig) {
 	}
 	r.want("Err", lease.Err(), lock.ErrExpired)
 	r.want("Extend", lease.Extend(r.soon(), long), lock.ErrExpired)
-	r.release(r.await(theirs, long)) // the key is gone now
+	r.release(r.await(theirs)) // the key is gone now
 	r.want("Release", lease.Release(r.soon()), lock.ErrExpired)
 	r.free(theirs, "a")
 }
@@ -32,7 +32,7 @@ func expiredSaysSo(r *rig) {
 func expiredIsHarmless(r *rig) {
 	mine, theirs := r.pair()
 	old := r.take(mine, "a", short)
-	next := r.await(theirs, long)
+	next := r.await(theirs)
 	r.want("Extend", old.Extend(r.soon(), 2*long), lock.ErrExpired)
 	r.want("Release", old.Release(r.soon()), lock.ErrLost)
 	if left := r.refused(mine, "a"); left > long {

@@ -77,7 +77,7 @@ func (r *rig) refusedAfter(l *lock.Locker, lease *lock.Lease) {
 func waitForExpiry(r *rig) {
 	mine, theirs := r.pair()
 	old := r.take(mine, "a", short)
-	next := r.await(theirs, long)
+	next := r.await(theirs)
 	if old.Held() {
 		r.Error("the lock has a second holder, and the first does not know that its lease is over")
 	}

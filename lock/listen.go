@@ -42,23 +42,29 @@ func (n *listener) stop() {
 	}
 }
 
-// run subscribes again and again until ctx ends.
+// run subscribes again and again until ctx ends or the client is closed: at once
+// after a subscription broke that has lasted, else with pauses.
 func (n *listener) run(ctx context.Context) {
-	pause := 50 * time.Millisecond
+	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		began := time.Now()
-		n.listen(ctx)
+		err := n.listen(ctx)
 		n.connected(ctx, false)
-		if time.Since(began) > time.Second {
-			pause = 50 * time.Millisecond
+		if errors.Is(err, redis.ErrClosed) {
+			return
 		}
-		_ = sleep(ctx, between(pause/2, pause))
-		pause = min(2*pause, 2*time.Second)
+		if time.Since(began) > time.Second {
+			pause = 0
+		}
+		if pause > 0 {
+			_ = sleep(ctx, between(pause/2, pause))
+		}
+		pause = min(max(2*pause, 50*time.Millisecond), 2*time.Second)
 	}
 }
 
 // listen hears one subscription, until it breaks.
-func (n *listener) listen(ctx context.Context) {
+func (n *listener) listen(ctx context.Context) error {
 	subscribe := n.rdb.Subscribe
 	sharded := n.sharded.Load()
 	if sharded {
@@ -80,7 +86,7 @@ func (n *listener) listen(ctx context.Context) {
 			}
 		case *redis.Subscription:
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
-				return // the slot has moved
+				return nil // the slot has moved
 			}
 			n.connected(ctx, true)
 		}
@@ -93,7 +99,7 @@ func (n *listener) listen(ctx context.Context) {
 			if sharded && redis.HasErrorPrefix(err, "ERR unknown command") {
 				n.sharded.Store(false) // Redis before 7
 			}
-			return
+			return err
 		}
 	}
 }

@@ -220,7 +220,7 @@ func TestWaiterLooksWhenTheLockMayBeFree(t *testing.T) {
 
 func TestWaiterPollsWhereNothingIsHeard(t *testing.T) {
 	t.Parallel()
-	virtual(t, time.Millisecond, func(t *testing.T, _ *lock.Locker, l *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, _ *lock.Locker, l *link, probe *redis.Client) {
 		locker, err := lock.New(probe, lock.Config{Prefix: "{v}:", PollOnly: true})
 		must(t, err)
 		probe.AddHook(before{act: func() { l.sent() }})

@@ -29,7 +29,7 @@ type Fake struct {
 func New(tb testing.TB, cfg lock.Config) *Fake {
 	tb.Helper()
 	f := &Fake{tb: tb, cfg: cfg, rdb: redistest.Virtual(tb)(), link: newLink()}
-	f.client, f.locker = f.process(f.link)
+	f.client, f.locker = f.process(f.link, cfg)
 	return f
 }
 
@@ -45,19 +45,19 @@ func (f *Fake) Client() redis.UniversalClient { return f.client }
 // own. Break and Hang do not concern it.
 func (f *Fake) Another() *lock.Locker {
 	f.tb.Helper()
-	_, locker := f.process(newLink())
+	_, locker := f.process(newLink(), f.cfg)
 	return locker
 }
 
 // process returns what a process on a link has.
-func (f *Fake) process(l *link) (*redis.Client, *lock.Locker) {
+func (f *Fake) process(l *link, cfg lock.Config) (*redis.Client, *lock.Locker) {
 	f.tb.Helper()
 	opts := *f.rdb.Options()
 	opts.Dialer = l.over(opts.Dialer)
 	opts.ReadTimeout, opts.WriteTimeout = 0, 0 // as usual, so that what waits for a silent Redis gives up
 	opts.DialerRetries = 1                     // and is refused at once by one that is broken
 	client := redis.NewClient(&opts)
-	locker, err := lock.New(client, f.cfg)
+	locker, err := lock.New(client, cfg)
 	if err != nil {
 		f.tb.Fatalf("locktest: %v", err)
 	}
@@ -75,7 +75,9 @@ func (f *Fake) process(l *link) (*redis.Client, *lock.Locker) {
 // its own. Release of the thief's lease gives the lock up.
 func (f *Fake) Steal(name string, ttl time.Duration) *lock.Lease {
 	f.tb.Helper()
-	thief := f.Another()
+	cfg := f.cfg
+	cfg.Unfair = true // else it would have to wait
+	_, thief := f.process(newLink(), cfg)
 	var refused error
 	for range 100 { // one who waits can be quicker
 		f.Drop(name)

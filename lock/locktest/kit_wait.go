@@ -20,7 +20,8 @@ var waitCases = []testCase{
 	{"a lock has one holder at a time", oneAtATime},
 }
 
-// arrival is far more than a waiter takes to be known to Redis.
+// arrival is far more than a waiter takes to be known to Redis, where it does not
+// stand in a line that can be seen.
 const arrival = 100 * time.Millisecond
 
 // A waiter is an Acquire under way.
@@ -33,13 +34,31 @@ type waiter struct {
 // wait lets a locker wait for the lock "a", which is held.
 func (r *rig) wait(ctx context.Context, l *lock.Locker) *waiter {
 	w := &waiter{done: make(chan struct{})}
+	before := r.waiters(l)
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = l.Acquire(ctx, r.name("a"), long)
 	}()
 	r.Cleanup(func() { <-w.done })
-	time.Sleep(arrival)
+	for deadline := time.Now().Add(patience); !r.Unfair && r.waiters(l) == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatal("a waiter does not stand in line")
+		}
+	}
+	if r.Unfair {
+		time.Sleep(arrival)
+	}
 	return w
+}
+
+// waiters is how many wait for the lock "a", as far as is to be seen.
+func (r *rig) waiters(l *lock.Locker) int {
+	r.Helper()
+	info, err := l.Inspect(r.Context(), r.name("a"))
+	if err != nil {
+		r.Fatalf("Inspect: %v", err)
+	}
+	return info.Waiters
 }
 
 // got waits until a waiter has the lock.

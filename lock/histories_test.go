@@ -1,0 +1,225 @@
+package lock_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly/lock"
+	"github.com/dulyhq/duly/lock/redistest"
+)
+
+const opsOfHistory = 1000
+
+// variants are the ways of playing; the histories of a run take turns. Where
+// nobody waits and no answer is lost, every refusal is checked.
+var variants = []habits{
+	{Forgets: 0.05, Oversits: 0.05},
+	{Forgets: 0.05, Oversits: 0.05, Waits: 0.5},
+	{Forgets: 0.05, Oversits: 0.05, Faults: 0.02},
+	{Forgets: 0.05, Oversits: 0.05, Waits: 0.3, Faults: 0.15},
+}
+
+// A game makes histories of players on servers.
+type game struct {
+	seed    uint64
+	sockets []string
+	open    func(nodes []redis.UniversalClient, cfg lock.Config) (*lock.Locker, error)
+	faults  faults
+}
+
+// history plays one, until its players have made enough calls.
+func (g *game) history(t *testing.T, i, calls int) []op {
+	t.Helper()
+	const players = 6
+	began := time.Now()
+	var (
+		mu   sync.Mutex
+		ops  []op
+		left atomic.Int64
+		all  sync.WaitGroup
+	)
+	left.Store(int64(calls))
+	for id := range players {
+		p := &player{
+			id: id + 1, name: fmt.Sprint("history ", i), habits: variants[i%len(variants)], faults: &g.faults,
+			rng: rand.New(rand.NewPCG(g.seed, uint64(i*players+id))),
+			now: func(at time.Time) int64 { return int64(at.Sub(began)) },
+			log: func(o op) { mu.Lock(); defer mu.Unlock(); ops = append(ops, o) },
+		}
+		clients := p.connect(t, g)
+		all.Go(func() {
+			p.play(t.Context(), func() bool { return left.Add(-1) >= 0 })
+			for _, client := range clients {
+				_ = client.Close()
+			}
+		})
+	}
+	all.Wait()
+	return ops
+}
+
+// connect gives a player its locker.
+func (p *player) connect(t *testing.T, g *game) (clients []redis.UniversalClient) {
+	t.Helper()
+	for _, socket := range g.sockets {
+		w := new(wire)
+		p.wires = append(p.wires, w)
+		clients = append(clients, w.client(socket))
+	}
+	locker, err := g.open(clients, lock.Config{PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
+	if err != nil {
+		t.Error(err)
+	}
+	p.locker = locker
+	return clients
+}
+
+// newGame prints the seed, by which the same calls are made again, though their
+// timing is the machine's.
+func newGame(t *testing.T, servers int) *game {
+	t.Helper()
+	g := &game{seed: uint64(number(t, "DULY_SEED", int(time.Now().UnixNano()>>10)))}
+	t.Logf("DULY_SEED=%d", g.seed)
+	for range servers {
+		g.sockets = append(g.sockets, redistest.Start(t).Socket)
+	}
+	g.open = func(nodes []redis.UniversalClient, cfg lock.Config) (*lock.Locker, error) {
+		return lock.New(nodes[0], cfg)
+	}
+	return g
+}
+
+// number reads one from the environment.
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text, set := os.LookupEnv(name)
+	if !set {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
+}
+
+// play makes n histories, several at once: players wait most of the time.
+func (g *game) play(t *testing.T, n int) [][]op {
+	t.Helper()
+	histories := make([][]op, n)
+	inParallel(n, 16, func(i int) { histories[i] = g.history(t, i, opsOfHistory) })
+	return histories
+}
+
+func inParallel(n, atOnce int, do func(i int)) {
+	var workers sync.WaitGroup
+	var last atomic.Int64
+	for range atOnce {
+		workers.Go(func() {
+			for i := int(last.Add(1)) - 1; i < n; i = int(last.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// Exclusion and rising fences, by a model checker: it finds an order in which
+// every answer is true. To show that it would not find one for a wrong answer, a
+// wrong one is planted in each history.
+func TestHistoriesAreLegal(t *testing.T) {
+	t.Parallel()
+	g, began := newGame(t, 1), time.Now()
+	histories := g.play(t, number(t, "DULY_HISTORIES", 100))
+	t.Logf("played in %v: %v", time.Since(began), g.summary(histories))
+	began = time.Now()
+	inParallel(len(histories), 2, func(i int) {
+		what := fmt.Sprintf("history %d of seed %d", i, g.seed)
+		check(t, what+" as a mutex", mutex, histories[i])
+		check(t, what+" as a fenced mutex", fenced, histories[i])
+	})
+	t.Logf("checked in %v", time.Since(began))
+	if t.Failed() {
+		return
+	}
+	began = time.Now()
+	inParallel(len(histories), 2, func(i int) {
+		rng := rand.New(rand.NewPCG(g.seed, uint64(i)))
+		second, fence := plantHolder(rng, histories[i]), plantFence(rng, histories[i])
+		wants := map[string]bool{
+			"second holder":                          verdict(mutex, second) == porcupine.Illegal,
+			"second holder with a fence":             verdict(fenced, second) == porcupine.Illegal,
+			"fence that does not rise":               verdict(fenced, fence) == porcupine.Illegal,
+			"fence that is none of a plain mutex's,": verdict(mutex, fence) == porcupine.Ok,
+		}
+		for planted, found := range wants {
+			if !found {
+				t.Errorf("history %d of seed %d: planted %s was not found", i, g.seed, planted)
+			}
+		}
+	})
+	t.Logf("%d planted violations found in %v", 3*len(histories), time.Since(began))
+}
+
+// plantHolder adds a lease that is granted while another is held.
+func plantHolder(rng *rand.Rand, ops []op) []op {
+	long := slices.DeleteFunc(claims(ops), func(c claim) bool { return c.to-c.from < int64(time.Millisecond) })
+	c := long[rng.IntN(len(long))]
+	third := (c.to - c.from) / 3
+	return append(slices.Clone(ops), op{
+		Client: 0, Verb: "acquire", Lease: 1, Answer: ok, Call: c.from + third, Return: c.to - third,
+		Fence: c.acquired.Fence + 1, Until: c.to - third + 1, TTL: c.acquired.TTL,
+	})
+}
+
+// plantFence gives a lease the fence of one that ended before.
+func plantFence(rng *rand.Rand, ops []op) []op {
+	ops = slices.Clone(ops)
+	all := claims(ops)
+	i := 1 + rng.IntN(len(all)-1)
+	for j, o := range ops {
+		if o.Lease == all[i].acquired.Lease && o.Verb == "acquire" {
+			ops[j].Fence = all[i-1].acquired.Fence
+		}
+	}
+	return slices.DeleteFunc(ops, func(o op) bool { return o.Verb == "again" })
+}
+
+// summary tells what the histories are made of.
+func (g *game) summary(histories [][]op) string {
+	var (
+		answers = make(map[string]int)
+		all     int
+		checked int
+	)
+	for _, ops := range histories {
+		all += len(ops)
+		for _, o := range ops {
+			answers[o.Verb+" "+string(o.Answer)]++
+		}
+		for _, s := range steps(ops) {
+			if s.Input.(step).kind == refused {
+				checked++
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d histories, %d operations, %d refusals checked;", len(histories), all, checked)
+	for i, kind := range kindsOfFault {
+		fmt.Fprintf(&b, " %d %s,", g.faults[i].Load(), kind)
+	}
+	for _, answer := range slices.Sorted(maps.Keys(answers)) {
+		fmt.Fprintf(&b, "\n%s: %d", answer, answers[answer])
+	}
+	return b.String()
+}

@@ -1,0 +1,143 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A wire is what a player has to a server: a link that can fail, and a look at
+// what goes over it.
+type wire struct {
+	hooks
+	link link
+
+	sent, unanswered atomic.Int64           // scripts
+	repeats          atomic.Bool            // the next script is sent twice
+	repeated         atomic.Pointer[uint64] // the fence in the first answer, if the second counts
+
+	mu    sync.Mutex
+	conns []net.Conn // guarded by mu
+}
+
+// client opens a client that gives up on an answer soon, so that a history has
+// many that are unknown.
+func (w *wire) client(socket string) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: socket, Dialer: w.dial, DialerRetries: 1, MaintNotificationsConfig: plain,
+		ReadTimeout: 30 * time.Millisecond, WriteTimeout: 30 * time.Millisecond, PoolSize: 50, // after so many refused connections it tries none for a second
+	})
+	client.AddHook(w)
+	return client
+}
+
+func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := w.link.dial(ctx, network, addr)
+	if err == nil {
+		w.mu.Lock()
+		w.conns = append(w.conns, conn)
+		w.mu.Unlock()
+	}
+	return conn, err
+}
+
+// reset ends all connections, whatever is under way on them.
+func (w *wire) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, conn := range w.conns {
+		_ = conn.Close()
+	}
+	w.conns = nil
+}
+
+// ProcessHook counts scripts, and sends one twice if it is to.
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+			return next(ctx, cmd)
+		}
+		w.sent.Add(1)
+		began := time.Now()
+		err := next(ctx, cmd)
+		if fence, granted := fenceIn(cmd); err == nil && granted && w.repeats.CompareAndSwap(true, false) {
+			if err = next(ctx, cmd); time.Since(began) < shortestTTL/2 {
+				w.repeated.Store(&fence)
+			} else {
+				w.unanswered.Add(1) // the first may have been over before the second
+			}
+		}
+		var refused redis.Error
+		if err != nil && !errors.As(err, &refused) {
+			w.unanswered.Add(1)
+		}
+		return err
+	}
+}
+
+// fenceIn returns the fence in an answer that grants the lock.
+func fenceIn(cmd redis.Cmder) (uint64, bool) {
+	answered, _ := cmd.(interface{ Val() any })
+	if answered == nil {
+		return 0, false
+	}
+	words, _ := answered.Val().([]any)
+	if len(words) < 2 || words[0] != "ok" {
+		return 0, false
+	}
+	digits, _ := words[1].(string)
+	fence, err := strconv.ParseUint(digits, 10, 64)
+	return fence, err == nil
+}
+
+// traffic is how many scripts a player has sent, and how many of them were not
+// answered.
+type traffic struct{ sent, unanswered int64 }
+
+func (p *player) traffic() (sum traffic) {
+	for _, w := range p.wires {
+		sum.sent += w.sent.Load()
+		sum.unanswered += w.unanswered.Load()
+	}
+	return sum
+}
+
+// faults counts what was done to the wires of players, by kind.
+type faults [6]atomic.Int64
+
+var kindsOfFault = [len(faults{})]string{"lost replies", "delays", "deaf spells", "mute spells", "resets", "repeats"}
+
+// trouble makes a wire fail for the next call, or for a while.
+func (p *player) trouble() {
+	if !p.chance(p.habits.Faults) {
+		return
+	}
+	w := p.wires[p.rng.IntN(len(p.wires))]
+	spell := time.Millisecond + p.upTo(80*time.Millisecond)
+	kind := p.rng.IntN(len(kindsOfFault))
+	switch kind {
+	case 0:
+		w.link.lose(nil)
+	case 1:
+		w.link.delay(spell / 2)
+	case 2:
+		w.link.deaf.Store(true)
+		time.AfterFunc(spell, w.link.heal)
+	case 3:
+		w.link.mute.Store(true)
+		time.AfterFunc(spell, w.link.heal)
+	case 4:
+		w.link.refuse.Store(true)
+		time.AfterFunc(p.upTo(300*time.Microsecond), w.reset) // while a request is under way
+		time.AfterFunc(spell/4, func() { w.link.refuse.Store(false) })
+	case 5:
+		w.repeats.Store(true)
+	}
+	p.faults[kind].Add(1)
+}

@@ -74,19 +74,12 @@ func (p *player) acquire(ctx context.Context) (*lock.Lease, int) {
 	}
 	ctx, cancel := p.bounded(ctx, waits)
 	defer cancel()
-	before := p.traffic()
 	var lease *lock.Lease
 	p.call(&o, func() (err error) {
 		lease, err = acquire(ctx, p.name, time.Duration(o.TTL))
 		return err
 	})
-	after := p.traffic()
-	switch {
-	case o.Answer == unknown, o.Answer == expired, after.unanswered > before.unanswered, lease == nil && waits:
-		o.Unseen = o.Return + o.TTL + grace
-	case after.sent > before.sent+int64(len(p.wires)): // it waited, and may have been granted the lock twice
-		o.Unseen = o.Return
-	}
+	o.Open = o.Open || waits
 	if lease != nil {
 		o.Fence, o.Until = lease.Fence(), p.now(lease.Until())
 	}
@@ -117,10 +110,14 @@ func (p *player) release(ctx context.Context, lease *lock.Lease, id int) answer 
 // call makes a call and takes its time, on a network that may be bad.
 func (p *player) call(o *op, do func() error) {
 	p.trouble()
+	before := p.traffic()
 	o.Call = p.now(time.Now())
 	err := do()
 	o.Return = p.now(time.Now())
 	o.Answer = answerFor(err)
+	after := p.traffic()
+	o.Open = o.Answer == unknown || o.Answer == expired ||
+		after.unanswered > before.unanswered || after.sent > before.sent+int64(len(p.wires))
 }
 
 // note writes an op down, and what its request was answered before if it was
@@ -129,7 +126,7 @@ func (p *player) note(o op) {
 	p.log(o)
 	for _, w := range p.wires {
 		w.repeats.Store(false)
-		if first := w.repeated.Swap(nil); first != nil && o.Answer == ok && len(p.wires) == 1 {
+		if first := w.repeated.Swap(nil); first != nil && (o.Answer == ok || o.Answer == held) && len(p.wires) == 1 {
 			p.log(op{Client: o.Client, Verb: "again", Lease: o.Lease, Call: o.Call, Return: o.Return, Answer: ok, Fence: *first})
 		}
 	}

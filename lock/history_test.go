@@ -26,10 +26,10 @@ type op struct {
 	Fence        uint64
 	Until        int64 // of the lease, after an ok; else 0
 
-	// Unseen, if not 0, is until when an acquisition may have held the lock
-	// without its client's knowledge: its answer was lost, or it was granted
-	// the lock while it waited and did not notice in time.
-	Unseen int64
+	// Open: not all that the call did is in its answer. A request was not
+	// answered and may yet have an effect, or it waited and may have been given
+	// the lock, and lost it, before it looked.
+	Open bool
 }
 
 type answer string
@@ -115,9 +115,17 @@ func model(also func(state, step) bool) porcupine.Model {
 	}
 }
 
-// grace is how long after its call, and its TTL, a request may still have an
-// effect: it can be under way when its caller is told that its time is over.
-const grace = int64(time.Second)
+// over is when the lock is free again of what a call did to it, at the latest.
+func (o op) over() int64 {
+	const (
+		tick  = 10 * time.Millisecond // Redis counts in ms
+		grace = time.Second           // for a request that is under way when its caller has given up
+	)
+	if o.Open {
+		return o.Return + o.TTL + int64(grace)
+	}
+	return o.Return + o.TTL + int64(tick)
+}
 
 // steps turns answers into steps, each with the time in which it must lie.
 //
@@ -166,7 +174,7 @@ func steps(ops []op) []porcupine.Operation {
 // excused reports whether another may have held the lock unseen during an op.
 func excused(o op, unseen []op) bool {
 	for _, other := range unseen {
-		if other.Lease != o.Lease && other.Call <= o.Return && other.Unseen >= o.Call {
+		if other.Lease != o.Lease && other.Call <= o.Return && other.over() >= o.Call {
 			return true
 		}
 	}
@@ -176,7 +184,7 @@ func excused(o op, unseen []op) bool {
 // hidden are the acquisitions that may have held the lock unseen.
 func hidden(ops []op) (unseen []op) {
 	for _, o := range ops {
-		if o.Unseen != 0 {
+		if o.Verb == "acquire" && o.Open {
 			unseen = append(unseen, o)
 		}
 	}
@@ -205,7 +213,7 @@ func claims(ops []op) []claim {
 		c := &all[i]
 		switch o.Verb {
 		case "acquire", "extend":
-			c.gone = max(c.gone, o.Return+o.TTL+grace)
+			c.gone = max(c.gone, o.over())
 			c.to = max(c.to, o.Until)
 		case "release":
 			c.to = min(c.to, o.Call)

@@ -31,6 +31,9 @@ var variants = []habits{
 	{Forgets: 0.05, Oversits: 0.05, Waits: 0.3, Faults: 0.15},
 }
 
+// pollOften makes a history short.
+var pollOften = lock.Config{PollMin: time.Millisecond, PollMax: 10 * time.Millisecond}
+
 // A game makes histories of players on servers.
 type game struct {
 	seed    uint64
@@ -78,7 +81,7 @@ func (p *player) connect(t *testing.T, g *game) (clients []redis.UniversalClient
 		p.wires = append(p.wires, w)
 		clients = append(clients, w.client(socket))
 	}
-	locker, err := g.open(clients, lock.Config{PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
+	locker, err := g.open(clients, pollOften)
 	if err != nil {
 		t.Error(err)
 	}

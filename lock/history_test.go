@@ -167,6 +167,9 @@ func steps(ops []op) []porcupine.Operation {
 	}
 	for _, c := range claims(ops) {
 		add(c.acquired, end, c.to, c.gone)
+		if first := c.released; first.Answer == ok && first.Call > c.until {
+			add(first, still, first.Call, first.Return) // late, and not told so
+		}
 	}
 	return all
 }
@@ -191,11 +194,12 @@ func hidden(ops []op) (unseen []op) {
 	return unseen
 }
 
-// A claim is the time in which a lease excludes all others, and when its key is
-// gone at the latest.
+// A claim is the time in which a lease excludes all others: from the return of
+// its acquisition to its Until, or to the call of its first release.
 type claim struct {
-	acquired       op
-	from, to, gone int64
+	acquired, released op
+	from, until, to    int64
+	gone               int64 // when its key is gone, at the latest
 }
 
 // claims returns those of the acknowledged leases, in the order of ops.
@@ -206,17 +210,21 @@ func claims(ops []op) []claim {
 			index[o.Lease] = len(all)
 			all = append(all, claim{acquired: o, from: o.Return})
 		}
-		i, known := index[o.Lease]
-		if !known {
+		i, acknowledged := index[o.Lease]
+		if !acknowledged {
 			continue
 		}
 		c := &all[i]
 		switch o.Verb {
 		case "acquire", "extend":
 			c.gone = max(c.gone, o.over())
-			c.to = max(c.to, o.Until)
+			c.until = max(c.until, o.Until)
+			c.to = c.until
 		case "release":
 			c.to = min(c.to, o.Call)
+			if c.released.Verb == "" {
+				c.released = o
+			}
 		}
 	}
 	return all

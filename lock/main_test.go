@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,12 @@ import (
 	"github.com/dulyhq/duly/lock/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
+func TestMain(m *testing.M) {
+	if os.Getenv(processEnv) != "" {
+		os.Exit(processMain())
+	}
+	goleak.VerifyTestMain(suite{m})
+}
 
 // suite ends the servers that the tests share before goroutines are counted.
 type suite struct{ m *testing.M }

@@ -1,0 +1,181 @@
+package lock_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly/lock"
+	"github.com/dulyhq/duly/lock/redistest"
+)
+
+// processEnv, if set, makes this binary a process that uses a lock; it holds
+// what that is told.
+const processEnv = "DULY_LOCK_PROCESS"
+
+// A program is what a process is told.
+type program struct {
+	Name   string // "play" or "add"
+	ID     int
+	Seed   uint64
+	Socket string
+	Fenced bool // of an adder
+	Pauses int  // of an adder
+}
+
+// A process is one under way. It reads lines and writes lines.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// spawn starts a process. It ends with the test.
+func (p program) spawn(t *testing.T) *process {
+	t.Helper()
+	told, err := json.Marshal(p)
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), processEnv+"="+string(told))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &process{cmd, in, bufio.NewScanner(out)}
+}
+
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Error(err)
+	}
+}
+
+// untilStopped returns when the process has been stopped by a signal.
+func (p *process) untilStopped(t *testing.T) {
+	t.Helper()
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the process has ended: %v, %v", status, err)
+	}
+}
+
+// processMain runs the program of a process.
+func processMain() int {
+	var p program
+	if err := json.Unmarshal([]byte(os.Getenv(processEnv)), &p); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	redis.SetLogger(silent{})
+	w := new(wire)
+	client := w.client(p.Socket)
+	defer func() { _ = client.Close() }()
+	locker, err := lock.New(client, pollOften)
+	switch {
+	case err != nil:
+	case p.Name == "play":
+		p.play(locker, w)
+	case p.Name == "add":
+		err = p.add(locker)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// inputEnds becomes true when standard input ends.
+func inputEnds() *atomic.Bool {
+	ended := new(atomic.Bool)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		ended.Store(true)
+	}()
+	return ended
+}
+
+// play makes a history until standard input ends, and writes it to standard
+// output. Its times are the machine's, for they meet those of other processes.
+func (p program) play(locker *lock.Locker, w *wire) {
+	ended, lines := inputEnds(), json.NewEncoder(os.Stdout)
+	one := &player{
+		id: p.ID, name: "history", locker: locker, wires: []*wire{w},
+		rng: rand.New(rand.NewPCG(p.Seed, uint64(p.ID))), now: time.Time.UnixNano,
+		habits: habits{Waits: 0.5, Forgets: 0.02, Oversits: 0.02},
+		log:    func(o op) { _ = lines.Encode(o) },
+	}
+	one.play(context.Background(), func() bool { return !ended.Load() })
+}
+
+// A process that is stopped takes no notice of its lease. What it does when it
+// goes on must be told from what a holder does.
+func TestHistoriesOfStoppedProcessesAreLegal(t *testing.T) {
+	t.Parallel()
+	const processes, pauses = 5, 20
+	seed := uint64(number(t, "DULY_SEED", int(time.Now().UnixNano()>>10)))
+	t.Logf("DULY_SEED=%d", seed)
+	socket := redistest.Start(t).Socket
+	var (
+		mu  sync.Mutex
+		ops []op
+		all sync.WaitGroup
+	)
+	for id := range processes {
+		p := program{Name: "play", ID: id + 1, Seed: seed, Socket: socket}.spawn(t)
+		all.Go(func() {
+			for p.out.Scan() {
+				var o op
+				if err := json.Unmarshal(p.out.Bytes(), &o); err != nil {
+					t.Errorf("%v: %s", err, p.out.Bytes())
+				}
+				mu.Lock()
+				ops = append(ops, o)
+				mu.Unlock()
+			}
+		})
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(id)<<32))
+			for range pauses {
+				<-time.After(50*time.Millisecond + time.Duration(rng.Int64N(int64(100*time.Millisecond))))
+				p.signal(t, syscall.SIGSTOP)
+				<-time.After(longestTTL + time.Duration(rng.Int64N(int64(longestTTL))))
+				p.signal(t, syscall.SIGCONT)
+			}
+			_ = p.in.Close()
+		})
+	}
+	all.Wait()
+	check(t, "as a mutex", mutex, ops)
+	check(t, "as a fenced mutex", fenced, ops)
+
+	late := 0
+	for _, o := range ops {
+		if o.Answer == lost || o.Answer == expired {
+			late++
+		}
+	}
+	t.Logf("%d operations, %d pauses, %d leases found over", len(ops), processes*pauses, late)
+	if late == 0 {
+		t.Error("the story is not told: no pause outlasted a lease")
+	}
+}

@@ -21,6 +21,7 @@ type player struct {
 	log    func(op)
 	now    func(time.Time) int64
 	leases int
+	calls  int64
 	faults *faults // counts, if not nil
 }
 
@@ -37,6 +38,14 @@ const (
 	shortestTTL = 30 * time.Millisecond
 	longestTTL  = 120 * time.Millisecond
 	longestHold = 8 * time.Millisecond
+)
+
+// For how long a call may have an effect after its return: its last request can
+// be under way then. A waiter that gives up may keep its place, if what it sends
+// for that is lost, as long as its process has others.
+const (
+	late       = time.Second
+	lateWaiter = time.Hour
 )
 
 // play goes on while there is more to do.
@@ -79,7 +88,9 @@ func (p *player) acquire(ctx context.Context) (*lock.Lease, int) {
 		lease, err = acquire(ctx, p.name, time.Duration(o.TTL))
 		return err
 	})
-	o.Open = o.Open || waits
+	if lease == nil && waits {
+		o.Late = int64(lateWaiter)
+	}
 	if lease != nil {
 		o.Fence, o.Until = lease.Fence(), p.now(lease.Until())
 	}
@@ -109,6 +120,7 @@ func (p *player) release(ctx context.Context, lease *lock.Lease, id int) answer 
 
 // call makes a call and takes its time, on a network that may be bad.
 func (p *player) call(o *op, do func() error) {
+	p.calls++
 	p.trouble()
 	before := p.traffic()
 	o.Call = p.now(time.Now())
@@ -116,8 +128,11 @@ func (p *player) call(o *op, do func() error) {
 	o.Return = p.now(time.Now())
 	o.Answer = answerFor(err)
 	after := p.traffic()
-	o.Open = o.Answer == unknown || o.Answer == expired ||
-		after.unanswered > before.unanswered || after.sent > before.sent+int64(len(p.wires))
+	o.Quorum = len(p.wires) > 1
+	if o.Answer != ok && o.Answer != held && o.Answer != lost ||
+		after.unanswered > before.unanswered || after.sent > before.sent+int64(len(p.wires)) {
+		o.Late = int64(late)
+	}
 }
 
 // note writes an op down, and what its request was answered before if it was
@@ -125,9 +140,9 @@ func (p *player) call(o *op, do func() error) {
 func (p *player) note(o op) {
 	p.log(o)
 	for _, w := range p.wires {
-		w.repeats.Store(false)
-		if first := w.repeated.Swap(nil); first != nil && (o.Answer == ok || o.Answer == held) && len(p.wires) == 1 {
-			p.log(op{Client: o.Client, Verb: "again", Lease: o.Lease, Call: o.Call, Return: o.Return, Answer: ok, Fence: *first})
+		w.repeats.Store(0)
+		if r := w.repeated.Swap(nil); r != nil && r.call == p.calls && (o.Answer == ok || o.Answer == held) && !o.Quorum {
+			p.log(op{Client: o.Client, Verb: "again", Lease: o.Lease, Call: o.Call, Return: o.Return, Answer: ok, Fence: r.fence})
 		}
 	}
 }

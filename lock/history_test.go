@@ -26,10 +26,15 @@ type op struct {
 	Fence        uint64
 	Until        int64 // of the lease, after an ok; else 0
 
-	// Open: not all that the call did is in its answer. A request was not
-	// answered and may yet have an effect, or it waited and may have been given
-	// the lock, and lost it, before it looked.
-	Open bool
+	// Late, if not 0, says that not all of the call is in its answer, and for
+	// how long after its return it may have an effect, ns. A request was not
+	// answered and may be under way, or it waited and may have been given the
+	// lock, and lost it, before it looked.
+	Late int64
+
+	// Quorum: its server was a quorum, of which a minority that another has is
+	// enough to refuse, and to say that a lease is lost.
+	Quorum bool
 }
 
 type answer string
@@ -115,17 +120,9 @@ func model(also func(state, step) bool) porcupine.Model {
 	}
 }
 
-// over is when the lock is free again of what a call did to it, at the latest.
-func (o op) over() int64 {
-	const (
-		tick  = 10 * time.Millisecond // Redis counts in ms
-		grace = time.Second           // for a request that is under way when its caller has given up
-	)
-	if o.Open {
-		return o.Return + o.TTL + int64(grace)
-	}
-	return o.Return + o.TTL + int64(tick)
-}
+// over is when the lock is free again of what a call did to it, at the latest:
+// Redis counts its TTL in ms.
+func (o op) over() int64 { return o.Return + o.TTL + o.Late + int64(10*time.Millisecond) }
 
 // steps turns answers into steps, each with the time in which it must lie.
 //
@@ -174,8 +171,12 @@ func steps(ops []op) []porcupine.Operation {
 	return all
 }
 
-// excused reports whether another may have held the lock unseen during an op.
+// excused reports whether what an op was told of another needs no holder that is
+// seen: one may have had the lock unseen.
 func excused(o op, unseen []op) bool {
+	if o.Quorum {
+		return true
+	}
 	for _, other := range unseen {
 		if other.Lease != o.Lease && other.Call <= o.Return && other.over() >= o.Call {
 			return true
@@ -187,7 +188,7 @@ func excused(o op, unseen []op) bool {
 // hidden are the acquisitions that may have held the lock unseen.
 func hidden(ops []op) (unseen []op) {
 	for _, o := range ops {
-		if o.Verb == "acquire" && o.Open {
+		if o.Verb == "acquire" && o.Late > 0 {
 			unseen = append(unseen, o)
 		}
 	}

@@ -18,12 +18,19 @@ type wire struct {
 	hooks
 	link link
 
-	sent, unanswered atomic.Int64           // scripts
-	repeats          atomic.Bool            // the next script is sent twice
-	repeated         atomic.Pointer[uint64] // the fence in the first answer, if the second counts
+	sent, unanswered atomic.Int64 // scripts
+	repeats          atomic.Int64 // the number of a call; its next script is sent twice
+	repeated         atomic.Pointer[repetition]
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu
+}
+
+// A repetition is what the first of two like requests was answered. The caller
+// was told the answer to the second.
+type repetition struct {
+	call  int64
+	fence uint64
 }
 
 // client opens a client that gives up on an answer soon, so that a history has
@@ -66,11 +73,10 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		w.sent.Add(1)
 		began := time.Now()
 		err := next(ctx, cmd)
-		if fence, granted := fenceIn(cmd); err == nil && granted && w.repeats.CompareAndSwap(true, false) {
-			if err = next(ctx, cmd); time.Since(began) < shortestTTL/2 {
-				w.repeated.Store(&fence)
-			} else {
-				w.unanswered.Add(1) // the first may have been over before the second
+		if fence, granted := fenceIn(cmd); err == nil && granted {
+			if call := w.repeats.Swap(0); call != 0 {
+				err = next(ctx, cmd)
+				w.note(err, repetition{call, fence}, time.Since(began))
 			}
 		}
 		var refused redis.Error
@@ -78,6 +84,18 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			w.unanswered.Add(1)
 		}
 		return err
+	}
+}
+
+// note keeps a repetition if the two requests were so close that the lock cannot
+// have come to an end between them.
+func (w *wire) note(err error, r repetition, took time.Duration) {
+	switch {
+	case err != nil:
+	case took < shortestTTL/2:
+		w.repeated.Store(&r)
+	default:
+		w.unanswered.Add(1)
 	}
 }
 
@@ -137,7 +155,7 @@ func (p *player) trouble() {
 		time.AfterFunc(p.upTo(300*time.Microsecond), w.reset) // while a request is under way
 		time.AfterFunc(spell/4, func() { w.link.refuse.Store(false) })
 	case 5:
-		w.repeats.Store(true)
+		w.repeats.Store(p.calls)
 	}
 	p.faults[kind].Add(1)
 }

@@ -125,11 +125,11 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// play makes n histories, several at once: players wait most of the time.
-func (g *game) play(t *testing.T, n int) [][]op {
+// play makes n histories, some at once: players wait most of the time.
+func (g *game) play(t *testing.T, n, atOnce int) [][]op {
 	t.Helper()
 	histories := make([][]op, n)
-	inParallel(n, 24, func(i int) { histories[i] = g.history(t, i) })
+	inParallel(n, atOnce, func(i int) { histories[i] = g.history(t, i) })
 	return histories
 }
 
@@ -151,7 +151,7 @@ func inParallel(n, atOnce int, do func(i int)) {
 func TestHistoriesAreLegal(t *testing.T) {
 	t.Parallel()
 	g, began := newGame(t, 1), time.Now()
-	histories := g.play(t, number(t, "DULY_HISTORIES", 100))
+	histories := g.play(t, number(t, "DULY_HISTORIES", 100), 24)
 	t.Logf("played in %v: %v", time.Since(began), g.summary(histories))
 	g.judge(t, histories)
 }

@@ -38,7 +38,7 @@ type repetition struct {
 func (w *wire) client(socket string) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: socket, Dialer: w.dial, DialerRetries: 1, MaintNotificationsConfig: plain,
-		ReadTimeout: 30 * time.Millisecond, WriteTimeout: 30 * time.Millisecond, PoolSize: 50, // after so many refused connections it tries none for a second
+		ReadTimeout: 30 * time.Millisecond, WriteTimeout: 30 * time.Millisecond, PoolSize: 1000, // after so many refused connections it tries none for a second
 	})
 	client.AddHook(w)
 	return client

@@ -18,12 +18,16 @@ var fenceLua string
 // Redis does not roll back: a body that fails has still announced its fence,
 // which shuts out nobody but those who were late already. KEYS[1] is one key a
 // protected thing and lives as long as that: without it every fence passes, so it
-// must not expire, and in a cluster it has the thing's hash tag. What is read
-// before the write is protected only if it was read under the same lease.
+// must not expire, and in a cluster it has the thing's hash tag.
+//
+// Who reads, decides and then writes does both through the check. If only the
+// write is checked, an earlier holder can still write between the two, and is
+// overwritten without having been told.
 //
 // A table in SQL has the check in its condition, and a fence of 0 at first:
 //
 //	UPDATE orders SET state = $2, fence = $3 WHERE id = $1 AND fence <= $3
 //
-// where 0 rows mean that the caller was late, or that there is no such order.
+// where 0 rows mean that the caller was late, or that there is no such order. The
+// read before it is the like: UPDATE orders SET fence = $2 ... RETURNING state.
 func FenceCheck(body string) *Script { return NewScript(fenceLua + body) }

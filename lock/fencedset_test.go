@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -171,11 +172,16 @@ func TestFencesLoseNoUpdateOfAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	onSets(t, func(t *testing.T, server *redistest.Server, s *set) {
 		var all sync.WaitGroup
+		reads := make(chan struct{}, pausesOfSlow)
 		run := func(id, pauses int) *process {
 			p := program{Name: "add", ID: id, Socket: server.Socket, Fenced: s.fenced, Pauses: pauses}.spawn(t)
 			all.Go(func() {
 				for p.out.Scan() {
-					s.note(p.out.Text())
+					if line := p.out.Text(); line == hasRead {
+						reads <- struct{}{}
+					} else {
+						s.note(line)
+					}
 				}
 			})
 			return p
@@ -186,11 +192,14 @@ func TestFencesLoseNoUpdateOfAStoppedProcess(t *testing.T) {
 			quick[i] = run(i+2, 0)
 		}
 		for range pausesOfSlow {
+			finished(t, reads)
+			slow.signal(t, syscall.SIGSTOP)
 			slow.untilStopped(t)
+			_, err := fmt.Fprintln(slow.in, "write")
+			must(t, err)
 			s.untilWritten(soon(t))
 			slow.signal(t, syscall.SIGCONT)
 		}
-		must(t, slow.cmd.Wait()) // it has printed all
 		for _, p := range quick {
 			_ = p.in.Close()
 		}
@@ -199,6 +208,10 @@ func TestFencesLoseNoUpdateOfAStoppedProcess(t *testing.T) {
 	})
 }
 
+// hasRead is what an adder prints when it has read the set. It goes on when it
+// is told to.
+const hasRead = "has read"
+
 // add runs an adder until standard input ends, or for so many pauses, and prints
 // what was acknowledged.
 func (p program) add(locker *lock.Locker) error {
@@ -206,12 +219,17 @@ func (p program) add(locker *lock.Locker) error {
 	defer func() { _ = rdb.Close() }()
 	a := &adder{locker, rdb, p.Fenced, nil}
 	if p.Pauses > 0 {
-		a.pause = func() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+		told := bufio.NewScanner(os.Stdin)
+		a.pause = func() { fmt.Println(hasRead); told.Scan() }
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ended := inputEnds()
-	for n := 1; !ended.Load() && (p.Pauses == 0 || n <= p.Pauses); n++ {
+	more := func(n int) bool { return n <= p.Pauses }
+	if p.Pauses == 0 {
+		ended := inputEnds()
+		more = func(int) bool { return !ended.Load() }
+	}
+	for n := 1; more(n); n++ {
 		element := fmt.Sprint(p.ID, ".", n)
 		if err := a.add(ctx, element); err != nil {
 			return err

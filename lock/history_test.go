@@ -18,7 +18,7 @@ import (
 // An op is a call of a client, with its answer. Times are in ns by one clock.
 type op struct {
 	Client       int
-	Verb         string // "acquire", "extend" or "release"
+	Verb         string // "acquire", "extend", "release", or "again": what the same request was told before
 	Lease        int    // the lease, or the attempt to get one
 	Call, Return int64
 	Answer       answer

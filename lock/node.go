@@ -234,13 +234,23 @@ func (n *node) release(ctx context.Context, name, token string) (string, error) 
 	return word(reply), err
 }
 
-// abandon releases in the background what nobody wants any more.
+// abandon releases in the background what nobody wants any more, and tries it
+// again for a while: a place in line that is forgotten there would be granted the
+// lock, and cost the others a second.
 func (n *node) abandon(name, token string) {
 	go func() {
 		_ = n.grounded(context.Background(), token) // the client's own limits bound it
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		_, _ = n.release(ctx, name, token)
+		for ctx.Err() == nil {
+			attempt, end := context.WithTimeout(ctx, cleanupTimeout/3)
+			_, err := n.release(attempt, name, token)
+			end()
+			if err == nil {
+				return
+			}
+			_ = sleep(ctx, n.cfg.PollMin)
+		}
 	}()
 }
 

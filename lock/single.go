@@ -19,7 +19,14 @@ func (s single) take(ctx context.Context, a ask) (grant, error) {
 		g, err := s.ask(ctx, a)
 		unknown := errors.Is(err, ErrUnknownOutcome)
 		switch {
-		case err == nil, errors.Is(err, ErrHeld), !unknown && !doubt && !errors.Is(err, ErrUnreplicated):
+		case err == nil:
+			return g, nil
+		case errors.Is(err, ErrHeld):
+			if doubt && !a.stand { // Redis may yet carry out what was asked before
+				s.abandon(a.name, a.token)
+			}
+			return g, err
+		case !unknown && !doubt && !errors.Is(err, ErrUnreplicated):
 			return g, err
 		case unknown && sleep(ctx, pause) == nil:
 			pause = min(2*pause, time.Second)

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type Leases []*Lease
 // same order as every other call, so that two never wait for each other, and
 // keeps alive what it has while it waits for the rest. A name that is given twice
 // is taken once. The leases are not renewed by themselves. Errors are those of
-// Acquire; none of the names is then held.
+// Acquire, and ErrExpired or ErrLost if one was lost while others were waited for.
+// With an error all that was taken is released.
 func (l *Locker) AcquireAll(ctx context.Context, ttl time.Duration, names ...string) (Leases, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 || len(names) > MaxNames {
@@ -32,35 +34,46 @@ func (l *Locker) AcquireAll(ctx context.Context, ttl time.Duration, names ...str
 			return nil, fmt.Errorf("lock: acquire: %w", err)
 		}
 	}
-	leases := make(Leases, 0, len(names))
-	for _, name := range names {
-		lease, err := l.Acquire(ctx, name, ttl)
-		if err != nil {
-			_ = leases.Release(ctx)
-			return nil, err
-		}
-		leases = append(leases, lease)
-		if len(names) > 1 {
-			lease.KeepAlive()
-		}
+	leases, err := l.gather(ctx, ttl, names)
+	if err == nil && len(leases) > 1 {
+		err = leases.Extend(ctx, ttl) // the first have waited for the last
 	}
-	if err := leases.settle(ctx, ttl); err != nil {
+	if err != nil {
+		err = cmp.Or(leases.lost(), err)
 		_ = leases.Release(ctx)
 		return nil, err
 	}
 	return leases, nil
 }
 
-// settle makes leases that were kept alive while others were waited for last for
-// ttl, and no longer.
-func (ls Leases) settle(ctx context.Context, ttl time.Duration) error {
-	if len(ls) == 1 {
-		return nil
+// gather takes one lock after the other, and returns those that it has got.
+func (l *Locker) gather(ctx context.Context, ttl time.Duration, names []string) (leases Leases, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, name := range names {
+		lease, err := l.Acquire(ctx, name, ttl)
+		if err != nil {
+			return leases, err
+		}
+		leases = append(leases, lease)
+		if len(names) > 1 {
+			lease.keepFor(ctx, cancel)
+			defer lease.keepNoLonger()
+		}
 	}
-	for _, lease := range ls {
-		lease.keepNoLonger()
-	}
-	return ls.Extend(ctx, ttl)
+	return leases, nil
+}
+
+// keepFor keeps the lease alive, and ends ctx when it is lost.
+func (l *Lease) keepFor(ctx context.Context, cancel context.CancelCauseFunc) {
+	l.KeepAlive()
+	go func() {
+		select {
+		case <-l.done:
+			cancel(l.Err())
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // DoAll runs f while holding the locks of several names, taken as by AcquireAll.
@@ -81,22 +94,24 @@ func (ls Leases) do(ctx context.Context, f func(context.Context) error) error {
 		_ = ls.Release(ctx) // which has ended, so it is not waited for long
 	}()
 	for _, lease := range ls {
-		lease.KeepAlive()
-		go func() {
-			select {
-			case <-lease.done:
-				cancel(lease.Err())
-			case <-ctx.Done():
-			}
-		}()
+		lease.keepFor(ctx, cancel)
 	}
 	err := f(ctx)
-	for _, lease := range ls {
-		if lost := lease.Err(); lost != nil && !errors.Is(lost, ErrReleased) {
-			err = errors.Join(err, fmt.Errorf("lock: %q: %w", lease.name, lost))
-		}
+	if lost := ls.lost(); lost != nil {
+		return errors.Join(err, lost)
 	}
 	return err
+}
+
+// lost says which of the leases were lost, and why.
+func (ls Leases) lost() error {
+	var errs []error
+	for _, lease := range ls {
+		if err := lease.Err(); endings[err] == Lost {
+			errs = append(errs, fmt.Errorf("lock: %q: %w", lease.name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Lease is the lease on a name, or nil.

@@ -20,6 +20,10 @@ const MaxOwner = 128
 // leave too little to work with.
 const MinTTL = 10 * time.Millisecond
 
+// maxPoll is the longest pause between two looks of who hears nothing. What is
+// granted is not to lapse between them.
+const maxPoll = claimTTL / 2
+
 // ErrInvalid means that an argument is out of its bounds. Nothing was sent.
 var ErrInvalid = errors.New("invalid argument")
 
@@ -51,7 +55,8 @@ type Config struct {
 	// PollMin and PollMax bound the random pause between two looks of a process
 	// at a lock that another holds, while nothing can be heard from Redis: with
 	// PollOnly, before a subscription stands and after it broke, and on a
-	// quorum. Default: 5 ms and 100 ms.
+	// quorum. Default: 5 ms and 100 ms; at most 500 ms, for a waiter must see in
+	// time that it is its turn.
 	PollMin, PollMax time.Duration
 
 	// AdoptTTL is given to a lock that is found without a TTL. Default: 30 s;
@@ -82,6 +87,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PollMin == 0 {
 		c.PollMin = 5 * time.Millisecond
+		if c.PollMax > 0 {
+			c.PollMin = min(c.PollMin, c.PollMax)
+		}
 	}
 	if c.PollMax == 0 {
 		c.PollMax = max(100*time.Millisecond, c.PollMin)
@@ -99,8 +107,8 @@ func (c Config) validate() error {
 	tag, braces := hashTag(c.Prefix)
 	fenceTag, _ := hashTag(c.FenceKey)
 	switch {
-	case c.PollMin < time.Millisecond || c.PollMax < c.PollMin:
-		return fmt.Errorf("%w: PollMin %v and PollMax %v: need 1ms ≤ PollMin ≤ PollMax", ErrInvalid, c.PollMin, c.PollMax)
+	case c.PollMin < time.Millisecond || c.PollMax < c.PollMin || c.PollMax > maxPoll:
+		return fmt.Errorf("%w: PollMin %v and PollMax %v: need 1ms ≤ PollMin ≤ PollMax ≤ %v", ErrInvalid, c.PollMin, c.PollMax, maxPoll)
 	case c.AdoptTTL < MinTTL:
 		return fmt.Errorf("%w: AdoptTTL %v is under %v", ErrInvalid, c.AdoptTTL, MinTTL)
 	case c.ReplicaAcks < 0 || c.ReplicaAcks > 16:

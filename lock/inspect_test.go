@@ -95,18 +95,41 @@ func TestResumeGoesOnInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		first := r.take(t, "a", time.Minute)
-		other, _ := r.newLocker(t, r.cfg)
-		second, err := other.Resume(t.Context(), "a", first.Token(), time.Hour)
+		first.KeepAlive()
+		token, err := first.HandOver()
 		must(t, err)
-		if second.Fence() != first.Fence() || second.Token() != first.Token() || !second.Held() {
+		finished(t, first.Done())
+		wants(t, first.Err(), lock.ErrHandedOver)
+		wants(t, first.Extend(t.Context(), time.Minute), lock.ErrHandedOver)
+
+		other, _ := r.newLocker(t, r.cfg)
+		second, err := other.Resume(t.Context(), "a", token, time.Hour)
+		must(t, err)
+		if second.Fence() != first.Fence() || second.Token() != token || !second.Held() {
 			t.Errorf("resumed with fence %d, want %d", second.Fence(), first.Fence())
 		}
 		if left := time.Until(second.Until()); left < 50*time.Minute || r.left(t, "a") < left {
 			t.Errorf("resumed for %v, the key for %v", left, r.left(t, "a"))
 		}
-		must(t, second.Release(t.Context()))
 
-		_, err = other.Resume(t.Context(), "a", first.Token(), time.Minute)
+		wants(t, first.Release(t.Context()), lock.ErrHandedOver)
+		must(t, r.locker.ReleaseAll(t.Context()))
+		_, err = first.HandOver()
+		must(t, err) // again: the same token
+		must(t, second.Extend(t.Context(), time.Minute))
+		must(t, second.Release(t.Context()))
+		_, err = second.HandOver()
+		wants(t, err, lock.ErrReleased)
+	})
+}
+
+func TestResumeNeedsTheTokenThatHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		first := r.take(t, "a", time.Minute)
+		must(t, first.Release(t.Context()))
+		other, _ := r.newLocker(t, r.cfg)
+		_, err := other.Resume(t.Context(), "a", first.Token(), time.Minute)
 		wants(t, err, lock.ErrExpired)
 		r.take(t, "a", time.Minute)
 		for _, token := range []string{first.Token(), first.Token()[:len(first.Token())-1], "x"} {
@@ -121,6 +144,56 @@ func TestResumeGoesOnInAnotherProcess(t *testing.T) {
 			_, err = other.Resume(t.Context(), "a", token, time.Minute)
 			wants(t, err, lock.ErrInvalid)
 		}
+	})
+}
+
+// The answer to a Resume took longer than its TTL. The token is not its own to
+// give up: the next Resume must find the lock as it was.
+func TestLateResumeLeavesTheLockAlone(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		warm(t, r)
+		token, err := r.take(t, "a", time.Minute).HandOver()
+		must(t, err)
+		for range 20 {
+			r.link.delay(30 * time.Millisecond)
+			_, err = r.locker.Resume(t.Context(), "a", token, 15*time.Millisecond)
+			wants(t, err, lock.ErrUnknownOutcome)
+		}
+		lease, err := r.locker.Resume(t.Context(), "a", token, time.Minute)
+		must(t, err)
+		other, _ := r.newLocker(t, r.cfg)
+		_, err = other.TryAcquire(t.Context(), "a", time.Minute)
+		wants(t, err, lock.ErrHeld)
+		must(t, lease.Extend(t.Context(), time.Minute))
+	})
+}
+
+// An extension that was on its way at the handover is answered after it. It must
+// not take from the next process what it has resumed.
+func TestLateExtensionLeavesWhatWasHandedOverAlone(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		warm(t, r)
+		lease := r.take(t, "a", 400*time.Millisecond)
+		extended := make(chan error)
+		executed, answered := make(chan struct{}), make(chan struct{})
+		r.link.onReply(func() error {
+			close(executed)
+			<-answered
+			return nil
+		})
+		go func() { extended <- lease.Extend(t.Context(), time.Minute) }()
+		<-executed
+		token, err := lease.HandOver()
+		must(t, err)
+		other, _ := r.newLocker(t, r.cfg)
+		resumed, err := other.Resume(t.Context(), "a", token, time.Minute)
+		must(t, err)
+		close(answered)
+		wants(t, <-extended, lock.ErrHandedOver)
+		must(t, r.locker.ReleaseAll(t.Context())) // whatever it sends comes behind
+		must(t, resumed.Extend(t.Context(), time.Minute))
 	})
 }
 

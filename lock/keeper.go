@@ -94,7 +94,7 @@ func (k *keeper) extend(leases []*Lease) {
 	limit := leases[0].ttl
 	batch := make([]*renewal, len(leases))
 	for i, l := range leases {
-		batch[i] = l.renewal(l.ttl)
+		batch[i] = l.newRenewal(l.ttl)
 		limit = min(limit, l.ttl)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit/3)

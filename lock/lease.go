@@ -20,6 +20,9 @@ var (
 
 	// ErrReleased: Release was called.
 	ErrReleased = errors.New("lease released")
+
+	// ErrHandedOver: HandOver was called.
+	ErrHandedOver = errors.New("lease handed over")
 )
 
 // A Lease is the right to a name until a moment. Its methods may be called
@@ -32,8 +35,10 @@ type Lease struct {
 	ttl    time.Duration // as acquired; KeepAlive renews by it
 	since  time.Time
 	done   chan struct{}
-	place  int         // in the keeper's schedule, from 1; guarded by the keeper
-	freed  atomic.Bool // Redis has confirmed the release
+	place  int // in the keeper's schedule, from 1; guarded by the keeper
+
+	releases atomic.Int32 // that were sent
+	freed    atomic.Bool  // Redis has confirmed one
 
 	mu     sync.Mutex // guards what follows
 	until  time.Time
@@ -52,7 +57,7 @@ func newLease(l *Locker, a ask, g grant) *Lease {
 	l.mu.Lock()
 	l.held[lease] = struct{}{}
 	l.mu.Unlock()
-	lease.expiry = time.AfterFunc(time.Until(lease.until), lease.expire)
+	lease.expiry = time.AfterFunc(time.Until(lease.until), func() { _ = lease.Err() })
 	return lease
 }
 
@@ -87,15 +92,9 @@ func (l *Lease) Held() bool { return l.Err() == nil }
 // Done is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} { return l.done }
 
-// Err is nil while the lease is held, then ErrExpired, ErrLost or ErrReleased.
-func (l *Lease) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && !time.Now().Before(l.until) {
-		l.endLocked(ErrExpired) // the timer is late
-	}
-	return l.err
-}
+// Err is nil while the lease is held, then ErrExpired, ErrLost, ErrReleased or
+// ErrHandedOver.
+func (l *Lease) Err() error { return l.end(nil) }
 
 // Extend makes the lease last for ttl from now at least; it never shortens it.
 // An error that the lease has ended is its Err; after any other error the lease
@@ -114,15 +113,13 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	r := l.renewal(ttl)
+	r := l.newRenewal(ttl)
 	l.locker.store.extend(ctx, []*renewal{r})
 	return l.renewed(r)
 }
 
-func (l *Lease) renewal(ttl time.Duration) *renewal {
-	return &renewal{
-		ask: ask{name: l.name, token: l.token, ttl: ttl, gone: l.done}, fence: l.fence, until: l.Until(),
-	}
+func (l *Lease) newRenewal(ttl time.Duration) *renewal {
+	return &renewal{ask: ask{name: l.name, token: l.token, ttl: ttl, gone: l.done}, fence: l.fence}
 }
 
 // renewed takes note of what became of an extension.
@@ -132,34 +129,46 @@ func (l *Lease) renewed(r *renewal) error {
 	case errors.Is(err, ErrExpired), errors.Is(err, ErrLost):
 		err = l.end(r.err)
 	case err == nil:
-		if err = l.prolong(validUntil(r.sent, r.ttl)); err != nil {
-			// It ended while the extension was on its way, and the lock must not
-			// outlive the lease.
+		err = l.prolong(validUntil(r.sent, r.ttl))
+		if errors.Is(err, ErrExpired) {
+			// It ended while the extension was on its way, and the lock need not
+			// outlive it by so much.
 			l.locker.store.abandon(l.name, l.token)
 		}
 	}
-	l.locker.cfg.Observer(Event{Kind: Renewed, Name: l.name, Owner: l.locker.cfg.Owner, Fence: l.fence, Took: time.Since(r.sent), Err: err})
+	l.tell(Event{Kind: Renewed, Took: time.Since(r.sent), Err: err})
 	return err
+}
+
+// tell tells the observer what happened to the lease.
+func (l *Lease) tell(e Event) {
+	e.Name, e.Owner, e.Fence = l.name, l.locker.cfg.Owner, l.fence
+	l.locker.cfg.Observer(e)
 }
 
 // Release gives the lock up, and is sent even if ctx has ended or ends; it then
 // waits for a second more at most. Whatever it returns, the lease has ended and
-// the lock is free after its TTL at the latest. Errors: ErrExpired or ErrLost if
-// the lock was no longer this lease's. Releasing again is harmless.
+// the lock is free after the TTL that was last asked for, at the latest. Errors:
+// ErrExpired or ErrLost if the lock was no longer this lease's, ErrHandedOver if
+// it is another's to release. Releasing again is harmless.
 func (l *Lease) Release(ctx context.Context) error {
 	was := l.end(ErrReleased)
 	if l.freed.Load() {
 		return nil
 	}
+	if errors.Is(was, ErrHandedOver) {
+		return fmt.Errorf("lock: release %q: %w", l.name, was)
+	}
 	ctx, cancel := outlive(ctx)
 	defer cancel()
+	l.releases.Add(1)
 	answer, err := l.locker.store.release(ctx, l.name, l.token)
 	switch {
 	case err != nil:
 	case answer == "foreign":
 		err = ErrLost
-	case answer == "absent" && !errors.Is(was, ErrReleased):
-		err = was
+	case answer == "absent" && (!errors.Is(was, ErrReleased) || l.releases.Load() == 1):
+		err = ErrExpired // no release before this one has taken it away
 	default:
 		l.freed.Store(true)
 	}
@@ -167,6 +176,17 @@ func (l *Lease) Release(ctx context.Context) error {
 		return fmt.Errorf("lock: release %q: %w", l.name, err)
 	}
 	return nil
+}
+
+// HandOver ends the lease and leaves the lock held, for another process to go on
+// with: it is given the token, which it passes to [Locker.Resume]. The lock ends
+// with the TTL that was last asked for, unless it is resumed. Nothing is sent. The
+// error is why the lease had ended before.
+func (l *Lease) HandOver() (token string, err error) {
+	if err := l.end(ErrHandedOver); !errors.Is(err, ErrHandedOver) {
+		return "", fmt.Errorf("lock: hand over %q: %w", l.name, err)
+	}
+	return l.token, nil
 }
 
 // outlive returns a context that ends cleanupTimeout after ctx.
@@ -187,7 +207,8 @@ func (l *Lease) KeepAlive() {
 	defer l.mu.Unlock()
 	if !l.kept && l.err == nil {
 		l.kept = true
-		l.locker.keeper.add(l, l.ttl/3)
+		first := time.Until(l.until) - l.ttl*2/3 // some of its time may be over
+		l.locker.keeper.add(l, max(first, 0))
 	}
 }
 
@@ -208,8 +229,6 @@ func (l *Lease) keepNoLonger() {
 	l.locker.keeper.drop(l)
 }
 
-func (l *Lease) expire() { _ = l.Err() }
-
 // prolong moves the end of the lease further off, unless it has ended.
 func (l *Lease) prolong(until time.Time) error {
 	if err := l.Err(); err != nil {
@@ -224,29 +243,33 @@ func (l *Lease) prolong(until time.Time) error {
 	return l.err
 }
 
-// end ends the lease for a reason, unless it has ended; it returns the reason
-// that holds.
+// end ends the lease if its time is over, or for a reason if there is one. It
+// returns why the lease has ended, which may be another reason.
 func (l *Lease) end(reason error) error {
-	if err := l.Err(); err != nil {
-		return err
-	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.endLocked(reason)
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return l.err
 	}
-	return l.err
-}
-
-func (l *Lease) endLocked(reason error) {
+	if !time.Now().Before(l.until) {
+		reason = ErrExpired // the timer is late
+	}
+	if reason == nil {
+		l.mu.Unlock()
+		return nil
+	}
 	l.err = reason
 	l.expiry.Stop()
 	close(l.done)
 	l.locker.keeper.drop(l)
+	l.mu.Unlock()
+
 	l.locker.forget(l)
-	kind := Lost
-	if errors.Is(reason, ErrReleased) {
-		kind = Released
-	}
-	l.locker.cfg.Observer(Event{Kind: kind, Name: l.name, Owner: l.locker.cfg.Owner, Fence: l.fence, Took: time.Since(l.since), Err: reason})
+	l.tell(Event{Kind: endings[reason], Took: time.Since(l.since), Err: reason})
+	return reason
+}
+
+// endings are the events of a lease's end.
+var endings = map[error]EventKind{
+	ErrExpired: Lost, ErrLost: Lost, ErrReleased: Released, ErrHandedOver: HandedOver,
 }

@@ -105,13 +105,18 @@ func isNil(rdb redis.UniversalClient) bool {
 // become free. The lease is not renewed by itself. An error that matches
 // [ErrUnknownOutcome] leaves the name locked for ttl at most: the lock is
 // released in the background as far as Redis can be reached. [ErrExpired]: the
-// answer took longer than ttl.
+// answer took longer than ttl, which is how long TryAcquire takes at most.
 func (l *Locker) TryAcquire(ctx context.Context, name string, ttl time.Duration) (*Lease, error) {
 	if err := check(name, ttl); err != nil {
 		return nil, fmt.Errorf("lock: acquire: %w", err)
 	}
 	began := time.Now()
-	lease, err := l.take(ctx, ask{name: name, token: l.newToken(), ttl: ttl})
+	limited, cancel := context.WithTimeout(ctx, ttl) // an answer that takes longer is worth nothing
+	defer cancel()
+	lease, err := l.take(limited, ask{name: name, token: l.newToken(), ttl: ttl})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrExpired)
+	}
 	return lease, l.report(name, began, lease, err)
 }
 
@@ -164,20 +169,23 @@ func (l *Locker) take(ctx context.Context, a ask) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.lease(a, g)
-}
-
-// lease makes a lease of a grant, unless the answer took longer than its TTL.
-func (l *Locker) lease(a ask, g grant) (*Lease, error) {
-	lease := newLease(l, a, g)
-	if errors.Is(lease.Err(), ErrExpired) {
+	lease, err := l.lease(a, g)
+	if err != nil {
 		l.store.abandon(a.name, a.token)
-		return nil, ErrExpired
+		return nil, err
 	}
 	if g.repair != nil {
 		go g.repair(lease.done)
 	}
 	return lease, nil
+}
+
+// lease makes a lease of a grant, unless the answer took longer than its TTL.
+func (l *Locker) lease(a ask, g grant) (*Lease, error) {
+	if !time.Now().Before(validUntil(g.sent, a.ttl)) {
+		return nil, ErrExpired
+	}
+	return newLease(l, a, g), nil
 }
 
 // report tells the observer how a wish for a lock ended, and names the error.
@@ -212,25 +220,25 @@ func (l *Locker) Do(ctx context.Context, name string, ttl time.Duration, f func(
 	return Leases{lease}.do(ctx, func(ctx context.Context) error { return f(ctx, lease) })
 }
 
-// Resume goes on with a lease that another process has, or had: it has handed
-// over the token. The lock is extended to last for ttl from now, and the lease is
-// like any other; it is not renewed by itself. [ErrExpired] or [ErrLost] if the
-// token does not hold the lock any more. The process that handed it over must not
-// use it further, and not release it.
+// Resume goes on with a lease that another process has handed over, by its
+// token. The lock is extended to last for ttl from now, and the lease is like any
+// other, with the fence that the other had; it is not renewed by itself.
+// [ErrExpired] or [ErrLost] if the token does not hold the lock any more. After any
+// other error it may still hold it, and Resume may be called again.
 func (l *Locker) Resume(ctx context.Context, name, token string, ttl time.Duration) (*Lease, error) {
 	if err := cmp.Or(check(name, ttl), checkText("token", token, maxToken)); err != nil {
 		return nil, fmt.Errorf("lock: resume: %w", err)
 	}
+	began := time.Now()
 	r := &renewal{ask: ask{name: name, token: token, ttl: ttl}}
 	l.store.extend(ctx, []*renewal{r})
-	if r.err != nil {
-		return nil, fmt.Errorf("lock: resume %q: %w", name, r.err)
+	lease, err := (*Lease)(nil), r.err
+	if err == nil {
+		if lease, err = l.lease(r.ask, grant{fence: r.fence, sent: r.sent}); err != nil {
+			err = fmt.Errorf("%w: the answer took longer than %v", ErrUnknownOutcome, ttl)
+		}
 	}
-	lease, err := l.lease(r.ask, grant{fence: r.fence, sent: r.sent})
-	if err != nil {
-		return nil, fmt.Errorf("lock: resume %q: %w", name, err)
-	}
-	return lease, nil
+	return lease, l.report(name, began, lease, err)
 }
 
 // ReleaseAll releases every lease of this locker that has not ended, and joins

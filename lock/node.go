@@ -49,8 +49,7 @@ type grant struct {
 // A renewal is one lease that is to be extended, and what came of it.
 type renewal struct {
 	ask
-	fence uint64
-	until time.Time // when it ends otherwise
+	fence uint64 // 0 if it is not known
 
 	sent time.Time
 	err  error // ErrExpired, ErrLost, or that it failed

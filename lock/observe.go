@@ -10,7 +10,8 @@ type Event struct {
 	Fence uint64 // of the lease, if there is one
 
 	// Took is how long the caller waited for an answer: of Acquired, Refused,
-	// Failed and Renewed. Of Released and Lost it is how long the lock was held.
+	// Failed and Renewed. Of Released, Lost and HandedOver it is how long the lock
+	// was held.
 	Took time.Duration
 
 	Err error // why it is not as wished
@@ -28,4 +29,6 @@ const (
 	Released EventKind = "released" // a lease was given up
 	Lost     EventKind = "lost"     // a lease ended by itself
 	Adopted  EventKind = "adopted"  // a lock without a TTL was found, and given one
+
+	HandedOver EventKind = "handed over" // a lease ended for another process to go on
 )

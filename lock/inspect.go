@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -62,4 +64,24 @@ func (l *Locker) ForceRelease(ctx context.Context, names ...string) (int, error)
 		}
 	}
 	return freed, nil
+}
+
+// split parts what is stored at a lock's key: "<fence>:<token>". What another
+// kind of client has stored is a token without a fence.
+func split(value string) (fence uint64, token string) {
+	digits, token, found := strings.Cut(value, ":")
+	fence, err := strconv.ParseUint(digits, 10, 64)
+	if !found || err != nil {
+		return 0, value
+	}
+	return fence, token
+}
+
+// ownerOf is what an operator reads in what is stored at a lock's key.
+func ownerOf(value string) string {
+	_, token := split(value)
+	if i := strings.LastIndexByte(token, '#'); i >= 0 && strings.Contains(token[i:], "/") {
+		return token[:i]
+	}
+	return strings.ToValidUTF8(token[:min(len(token), MaxOwner)], "")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -146,7 +145,7 @@ func (n *node) ask(ctx context.Context, a ask) (grant, error) {
 	}
 	args := append(n.lineArgs(a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), patience)
 	g := grant{sent: time.Now()}
-	call := acquireScript.begin(ctx, n.rdb, n.acks(a.ttl), invocation{n.keys(a.name), args})
+	call := acquireScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), invocation{n.keys(a.name), args})
 	reply, err := call.wait(ctx)
 	if call.over() {
 		landed()
@@ -204,30 +203,29 @@ func (n *node) depart(a ask) (landed func(), err error) {
 	}, nil
 }
 
-// grounded waits until no request for a token is under way: a release must not
-// overtake it.
-func (n *node) grounded(ctx context.Context, token string) error {
+// landed is closed when no request for a token is under way.
+func (n *node) landed(token string) <-chan struct{} {
 	n.mu.Lock()
-	f := n.inFlight[token]
-	n.mu.Unlock()
-	if f == nil {
-		return nil
+	defer n.mu.Unlock()
+	if f := n.inFlight[token]; f != nil {
+		return f.landed
 	}
-	select {
-	case <-f.landed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return closed
 }
 
+// closed is a channel that is.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // release gives up a lock, or a place in its line. It answers "ok", "absent" or
-// "foreign". If a request for the lock is still under way when ctx ends, the
-// release follows it in the background.
+// "foreign". Where a request for the lock is still under way it is released again
+// when that has landed: it may be the later to arrive.
 func (n *node) release(ctx context.Context, name, token string) (string, error) {
-	if err := n.grounded(ctx, token); err != nil {
+	if n.landed(token) != closed {
 		n.abandon(name, token)
-		return "", fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	reply, err := releaseScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs(token)...)
 	return word(reply), err
@@ -238,7 +236,7 @@ func (n *node) release(ctx context.Context, name, token string) (string, error) 
 // lock, and cost the others a second.
 func (n *node) abandon(name, token string) {
 	go func() {
-		_ = n.grounded(context.Background(), token) // the client's own limits bound it
+		<-n.landed(token) // the client's own limits bound it
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
 		for ctx.Err() == nil {
@@ -261,7 +259,7 @@ func (n *node) extend(ctx context.Context, batch []*renewal) {
 		on[i] = invocation{keys: []string{n.key(r.name)}, args: []any{r.token, r.ttl.Milliseconds()}}
 		r.sent = sent
 	}
-	for i, call := range n.extensions(ctx, on, n.acks(batch[0].ttl)) {
+	for i, call := range n.extensions(ctx, on, n.acks(ctx, batch[0].ttl)) {
 		batch[i].take(call.wait(ctx))
 	}
 }
@@ -296,11 +294,11 @@ func (r *renewal) take(reply any, err error) {
 	}
 }
 
-// raise gives a lock that the token holds a fence that is not lower than its
-// own.
+// raise gives a lock that the token holds the fence that the nodes agree on. Later
+// fences exceed it.
 func (n *node) raise(ctx context.Context, a ask, fence uint64) error {
-	keys := n.keys(a.name)[:2]
-	reply, err := raiseScript.Run(ctx, n.rdb, keys, a.token, strconv.FormatUint(fence, 10), n.keep())
+	on := invocation{n.keys(a.name)[:2], []any{a.token, strconv.FormatUint(fence, 10), n.keep()}}
+	reply, err := raiseScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), on).wait(ctx)
 	if err == nil && word(reply) != "ok" {
 		err = ErrLost
 	}
@@ -328,9 +326,14 @@ func (n *node) inspect(ctx context.Context, name string) (Info, error) {
 }
 
 // acks is how many replicas must confirm a lock of a TTL, and for how long that
-// is waited for.
-func (n *node) acks(ttl time.Duration) acks {
-	return acks{replicas: n.cfg.ReplicaAcks, wait: min(max(ttl/10, time.Millisecond), time.Second)}
+// is waited for: not until ctx ends, for the answer that they are too few would
+// come too late.
+func (n *node) acks(ctx context.Context, ttl time.Duration) acks {
+	wait := min(ttl/10, time.Second)
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)*3/4)
+	}
+	return acks{replicas: n.cfg.ReplicaAcks, wait: max(wait, time.Millisecond)} // 0 would be for ever
 }
 
 // word is the first element of a script's reply.
@@ -340,24 +343,4 @@ func word(reply any) string {
 		return first
 	}
 	return ""
-}
-
-// split parts what is stored at a lock's key: "<fence>:<token>". What another
-// kind of client has stored is a token without a fence.
-func split(value string) (fence uint64, token string) {
-	digits, token, found := strings.Cut(value, ":")
-	fence, err := strconv.ParseUint(digits, 10, 64)
-	if !found || err != nil {
-		return 0, value
-	}
-	return fence, token
-}
-
-// ownerOf is what an operator reads in what is stored at a lock's key.
-func ownerOf(value string) string {
-	_, token := split(value)
-	if i := strings.LastIndexByte(token, '#'); i >= 0 && strings.Contains(token[i:], "/") {
-		return token[:i]
-	}
-	return strings.ToValidUTF8(token[:min(len(token), MaxOwner)], "")
 }

@@ -1,23 +1,34 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNoQuorum means that too few nodes of a quorum have answered, or agreed.
+// ErrNoQuorum means that too few nodes of a quorum have answered, or agreed. What a
+// minority has granted is given back in the background. The errors of the nodes are
+// joined to it: with ErrUnknownOutcome among them, one that did not answer may have
+// done, or may yet do, what it was asked.
 var ErrNoQuorum = errors.New("no majority of the nodes")
 
 // NewQuorum returns a locker that works as long as a majority of independent
 // Redis nodes runs: three at least, and an odd number. A lock is held by who holds
 // it on a majority (the Redlock algorithm, redis.io, 'Distributed locks'), with
-// fences that rise as long as a minority fails. Waiters have no order: those of
-// a process take turns, and between processes chance decides.
+// fences that rise as long as a minority fails, whatever the nodes' clocks. Waiters
+// have no order: those of a process take turns, and between processes chance
+// decides.
+//
+// A node has a twentieth of the TTL to answer, 20 ms at least, and one that does not
+// is waited for only where its vote can turn the outcome. Nodes that did not get a
+// lock get it when they are back, while the lease lasts. Without a majority errors
+// match [ErrNoQuorum], and a lease is held until it expires.
 //
 // A node that restarts without its data, sooner than the longest TTL, can break
 // the exclusion: let it persist every write (appendfsync always) or stay down for
@@ -56,254 +67,217 @@ func (q *quorum) key(name string) string { return q.nodes[0].key(name) }
 // much of its time.
 func nodeTimeout(ttl time.Duration) time.Duration { return max(20*time.Millisecond, ttl/20) }
 
-// A vote is the answer of one node.
-type vote[T any] struct {
-	*node
-	value T
-	err   error
+// within bounds what one node is asked. It is asked though ctx ends, or though
+// the others have decided: its answer must come before a release can follow.
+func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// poll asks nodes side by side. Its answers come in the order in which they are
-// given, and all come in the end.
-func poll[T any](nodes []*node, ask func(*node) (T, error)) <-chan vote[T] {
-	votes := make(chan vote[T], len(nodes))
-	for _, n := range nodes {
-		go func() {
-			value, err := ask(n)
-			votes <- vote[T]{n, value, err}
-		}()
-	}
-	return votes
-}
+func (q *quorum) tally() tally { return tally{majority: q.majority, out: len(q.nodes)} }
 
-// take asks all nodes for a lock. As soon as a majority has granted it they are
-// made to agree on its fence: the highest of theirs, so that it is higher than
-// that of any earlier majority, with which this one has a node in common.
+// take asks all nodes for a lock. When a majority has granted it, a majority is
+// made to agree on its fence.
 func (q *quorum) take(ctx context.Context, a ask) (grant, error) {
-	a.stand = false
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout(a.ttl))
-	defer cancel()
-	g := grant{sent: time.Now()}
-	yes, err := q.elect(ctx, a)
-	if err == nil {
-		for _, v := range yes {
-			g.fence = max(g.fence, v.value.fence)
-		}
-		err = q.agree(ctx, a, yes, g.fence)
+	if err := ctx.Err(); err != nil {
+		return grant{}, err
 	}
+	a.stand = false
+	g := grant{sent: time.Now()}
+	fences, err := q.elect(ctx, a)
+	if err != nil {
+		return grant{}, err
+	}
+	fence, missing, err := q.agree(ctx, a, fences)
 	if err != nil {
 		q.abandon(a.name, a.token)
 		return grant{}, err
 	}
-	if len(yes) < len(q.nodes) {
-		missing := slices.DeleteFunc(slices.Clone(q.nodes), func(n *node) bool {
-			return slices.ContainsFunc(yes, func(v vote[grant]) bool { return v.node == n })
-		})
-		until := validUntil(g.sent, a.ttl)
-		g.repair = func(done <-chan struct{}) {
-			a.gone = done
-			q.repair(missing, a, g.fence, until)
-		}
+	g.fence = fence
+	until := validUntil(g.sent, a.ttl)
+	g.repair = func(done <-chan struct{}) {
+		a.gone = done
+		q.repair(missing(), a, fence, until)
 	}
 	return g, nil
 }
 
-// elect returns the votes for a token once they are a majority, or why there is
-// none.
-func (q *quorum) elect(ctx context.Context, a ask) (yes []vote[grant], err error) {
-	// A vote goes on though the election is decided: who is asked must answer
-	// before a release can follow.
-	asking := context.WithoutCancel(ctx)
-	votes := poll(q.nodes, func(n *node) (grant, error) {
-		ctx, cancel := context.WithTimeout(asking, nodeTimeout(a.ttl))
-		defer cancel()
-		return n.ask(ctx, a)
-	})
-	var held *HeldError
-	for asked := len(q.nodes); len(yes) < q.majority; asked-- {
-		if asked+len(yes) < q.majority {
-			if held != nil {
-				return nil, held
-			}
-			return nil, fmt.Errorf("%w: %w", ErrNoQuorum, err)
-		}
-		select {
-		case v := <-votes:
-			var refused *HeldError
-			switch {
-			case v.err == nil:
-				yes = append(yes, v)
-			case errors.As(v.err, &refused):
-				if held == nil || refused.RetryAfter < held.RetryAfter {
-					held = refused
-				}
-			default:
-				err = errors.Join(err, v.err)
-			}
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrNoQuorum, errors.Join(err, ctx.Err()))
-		}
-	}
-	return yes, nil
+// A ballot is what a node says to a request for a lock.
+type ballot struct {
+	fence uint64
+	held  *HeldError // nil: granted
 }
 
-// agree makes a majority keep a fence.
-func (q *quorum) agree(ctx context.Context, a ask, yes []vote[grant], fence uint64) error {
-	agreed := 0
-	var lower []*node
-	for _, v := range yes {
-		if v.value.fence == fence {
-			agreed++
-		} else {
-			lower = append(lower, v.node)
+// elect returns the fences of the nodes that granted the lock, once they are a
+// majority. If they are not to be, it is given back where it may be had.
+func (q *quorum) elect(ctx context.Context, a ask) (map[*node]uint64, error) {
+	arrive := make(map[*node]func(), len(q.nodes))
+	for _, n := range q.nodes {
+		arrive[n], _ = n.depart(a) // now: a release may come before the goroutine runs
+	}
+	votes := poll(q.nodes, func(n *node) (ballot, error) {
+		ctx, cancel := within(ctx, nodeTimeout(a.ttl))
+		defer cancel()
+		defer arrive[n]()
+		g, err := n.insist(ctx, a)
+		var held *HeldError
+		if errors.As(err, &held) {
+			return ballot{held: held}, nil
+		}
+		return ballot{fence: g.fence}, err
+	})
+	t, fences, held := q.tally(), make(map[*node]uint64), make(map[*node]*HeldError)
+	gather(ctx, votes, &t, func(v vote[ballot]) bool {
+		switch {
+		case v.err != nil:
+		case v.value.held != nil:
+			held[v.node] = v.value.held
+		default:
+			fences[v.node] = v.value.fence
+		}
+		return v.value.held == nil
+	})
+	if t.yes >= q.majority {
+		return fences, nil
+	}
+	for _, n := range q.nodes {
+		if held[n] == nil {
+			n.abandon(a.name, a.token)
 		}
 	}
-	votes := poll(lower, func(n *node) (struct{}, error) { return struct{}{}, n.raise(ctx, a, fence) })
-	var failed error
-	for range lower {
-		if v := <-votes; v.err == nil {
-			agreed++
-		} else {
-			failed = errors.Join(failed, v.err)
+	if err := t.answered(); err != nil {
+		return nil, err
+	}
+	return nil, slices.MinFunc(slices.Collect(maps.Values(held)), func(a, b *HeldError) int {
+		return cmp.Compare(a.RetryAfter, b.RetryAfter)
+	})
+}
+
+// insist asks again while it is not known whether the token has the lock: after a
+// restart the first connections are dead ones.
+func (n *node) insist(ctx context.Context, a ask) (grant, error) {
+	for pause := n.cfg.PollMin; ; pause *= 2 {
+		g, err := n.ask(ctx, a)
+		if !errors.Is(err, ErrUnknownOutcome) || sleep(ctx, pause) != nil {
+			return g, err
 		}
 	}
-	if agreed < q.majority {
-		return fmt.Errorf("%w: on the fence: %w", ErrNoQuorum, failed)
+}
+
+// agree makes a majority keep the highest fence of those that granted the lock.
+// It is higher than that of any earlier majority, with which these have a node in
+// common, and any later one finds it. missing returns the nodes without the lock,
+// when all have answered.
+func (q *quorum) agree(ctx context.Context, a ask, fences map[*node]uint64) (fence uint64, missing func() []*node, err error) {
+	for _, f := range fences {
+		fence = max(fence, f)
 	}
-	return nil
+	t := q.tally()
+	var others, without []*node
+	for _, n := range q.nodes {
+		if fences[n] == fence {
+			t.count(true, nil)
+		} else {
+			others = append(others, n)
+		}
+	}
+	votes := poll(others, func(n *node) (struct{}, error) {
+		ctx, cancel := within(ctx, nodeTimeout(a.ttl))
+		defer cancel()
+		select {
+		case <-n.landed(a.token): // it may be granted yet
+		case <-ctx.Done():
+			return struct{}{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
+		}
+		return struct{}{}, n.raise(ctx, a, fence)
+	})
+	note := func(v vote[struct{}]) bool {
+		if v.err != nil {
+			without = append(without, v.node)
+		}
+		return v.err == nil
+	}
+	gather(ctx, votes, &t, note)
+	if err := t.answered(); err != nil {
+		return 0, nil, fmt.Errorf("on the fence: %w", err)
+	}
+	return fence, func() []*node {
+		for v := range votes {
+			note(v)
+		}
+		return without
+	}, nil
 }
 
 // repair takes the lock on nodes that do not have it, for as long as it is valid:
-// one on a bare majority would be lost with one more node. What comes too late
-// is released, for nothing may be created again after the lease.
+// one on a bare majority would be lost with one more node. When the lease is gone
+// it is released there, for what was asked in vain may yet be heard.
 func (q *quorum) repair(missing []*node, a ask, fence uint64, until time.Time) {
+	if len(missing) == 0 {
+		return
+	}
+	asked := missing
 	for pause := nodeTimeout(a.ttl); len(missing) > 0; pause = min(2*pause, a.ttl/3) {
-		left := time.Until(until) - pause
-		if left < MinTTL {
-			return
+		a.ttl = time.Until(until) - pause
+		if a.ttl < MinTTL || ends(a.gone, pause) {
+			break
 		}
-		select {
-		case <-time.After(pause):
-		case <-a.gone:
-			return
-		}
-		a.ttl = left
-		votes := poll(missing, func(n *node) (struct{}, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), nodeTimeout(left))
-			defer cancel()
-			if _, err := n.ask(ctx, a); err != nil {
-				return struct{}{}, err
-			}
-			return struct{}{}, n.raise(ctx, a, fence)
-		})
-		var still []*node
-		for range missing {
-			if v := <-votes; v.err != nil {
-				still = append(still, v.node)
-			}
-		}
-		missing = still
+		missing = q.mend(missing, a, fence)
+	}
+	<-a.gone
+	for _, n := range asked {
+		n.abandon(a.name, a.token)
 	}
 }
 
-// extend extends each lease on all nodes; a majority decides.
-func (q *quorum) extend(ctx context.Context, batch []*renewal) {
-	limit := batch[0].ttl
-	for _, r := range batch {
-		limit = min(limit, r.ttl)
-		r.sent = time.Now()
-	}
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout(limit))
-	defer cancel()
-	votes := poll(q.nodes, func(n *node) ([]*renewal, error) {
-		own := make([]*renewal, len(batch))
-		for i, r := range batch {
-			copied := *r
-			own[i] = &copied
+// mend takes the lock on nodes, and returns those where it could not.
+func (q *quorum) mend(missing []*node, a ask, fence uint64) (still []*node) {
+	for v := range poll(missing, func(n *node) (struct{}, error) {
+		ctx, cancel := within(context.Background(), nodeTimeout(a.ttl))
+		defer cancel()
+		if _, err := n.ask(ctx, a); err != nil {
+			return struct{}{}, err
 		}
-		n.extend(ctx, own)
-		return own, nil
-	})
-	tallies := make([]tally, len(batch))
-	for range q.nodes {
-		v := <-votes
-		for i := range batch {
-			tallies[i].add(v.node, v.value[i])
+		return struct{}{}, n.raise(ctx, a, fence)
+	}) {
+		if v.err != nil {
+			still = append(still, v.node)
 		}
 	}
-	for i, r := range batch {
-		r.fence, r.err = tallies[i].verdict(q.majority)
-		if r.err == nil && len(tallies[i].missing) > 0 && r.gone != nil {
-			go q.repair(tallies[i].missing, r.ask, r.fence, validUntil(r.sent, r.ttl))
-		}
-	}
+	return still
 }
 
-// A tally counts what nodes answer to an extension.
-type tally struct {
-	yes, expired, lost int
-	fence              uint64
-	missing            []*node
-	failed             error
-}
-
-func (t *tally) add(n *node, r *renewal) {
-	switch {
-	case r.err == nil:
-		t.yes++
-		t.fence = max(t.fence, r.fence)
-	case errors.Is(r.err, ErrExpired):
-		t.expired++
-		t.missing = append(t.missing, n)
-	case errors.Is(r.err, ErrLost):
-		t.lost++
-	default:
-		t.failed = errors.Join(t.failed, r.err)
+// ends says whether a channel is closed within a time.
+func ends(gone <-chan struct{}, in time.Duration) bool {
+	timer := time.NewTimer(in)
+	defer timer.Stop()
+	select {
+	case <-gone:
+		return true
+	case <-timer.C:
+		return false
 	}
-}
-
-func (t *tally) verdict(majority int) (fence uint64, err error) {
-	switch {
-	case t.yes >= majority:
-		return t.fence, nil
-	case t.expired+t.lost < majority:
-		return 0, fmt.Errorf("%w: %w", ErrNoQuorum, t.failed)
-	case t.lost > 0:
-		return 0, ErrLost
-	}
-	return 0, ErrExpired
 }
 
 // release releases on all nodes; a majority decides, and the rest go on in the
 // background.
 func (q *quorum) release(ctx context.Context, name, token string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	counts := make(map[string]int)
-	votes := poll(q.nodes, func(n *node) (string, error) { return n.release(ctx, name, token) })
-	var failed error
-	for left := len(q.nodes) - 1; ; left-- {
-		v := <-votes
-		if v.err != nil {
-			failed = errors.Join(failed, v.err)
-		} else {
-			counts[v.value]++
-		}
-		if counts["ok"] >= q.majority || left == 0 {
-			go func() {
-				defer cancel()
-				for range left {
-					<-votes
-				}
-			}()
-			break
-		}
-	}
-	switch answers := counts["ok"] + counts["absent"] + counts["foreign"]; {
-	case counts["ok"] >= q.majority:
+	votes := poll(q.nodes, func(n *node) (string, error) {
+		ctx, cancel := within(ctx, cleanupTimeout)
+		defer cancel()
+		return n.release(ctx, name, token)
+	})
+	t, foreign := q.tally(), false
+	gather(ctx, votes, &t, func(v vote[string]) bool {
+		foreign = foreign || v.value == "foreign"
+		return v.value == "ok"
+	})
+	err := t.answered()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	case t.yes >= q.majority:
 		return "ok", nil
-	case answers < q.majority:
-		return "", fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrNoQuorum, failed)
-	case counts["foreign"] > 0:
+	case foreign:
 		return "foreign", nil
 	}
 	return "absent", nil
@@ -317,48 +291,43 @@ func (q *quorum) abandon(name, token string) {
 
 // force frees a lock on all nodes. A majority must have answered.
 func (q *quorum) force(ctx context.Context, name string) (bool, error) {
-	votes := poll(q.nodes, func(n *node) (bool, error) { return n.force(ctx, name) })
-	was, answers := 0, 0
-	var failed error
-	for range q.nodes {
-		switch v := <-votes; {
-		case v.err != nil:
-			failed = errors.Join(failed, v.err)
-		case v.value:
-			was++
-			fallthrough
-		default:
-			answers++
-		}
-	}
-	if answers < q.majority {
-		return false, fmt.Errorf("%w: %w", ErrNoQuorum, failed)
-	}
-	return was >= q.majority, nil
+	votes := poll(q.nodes, func(n *node) (bool, error) {
+		ctx, cancel := within(ctx, cleanupTimeout)
+		defer cancel()
+		return n.force(ctx, name)
+	})
+	t := q.tally()
+	gather(ctx, votes, &t, func(v vote[bool]) bool { return v.value })
+	return t.yes >= q.majority, t.answered()
 }
 
 // inspect shows a lock as a majority has it; without one it is free.
 func (q *quorum) inspect(ctx context.Context, name string) (Info, error) {
-	votes := poll(q.nodes, func(n *node) (Info, error) { return n.inspect(ctx, name) })
-	seen := make(map[string][]Info)
-	answers := 0
-	var failed error
-	for range q.nodes {
-		v := <-votes
+	votes := poll(q.nodes, func(n *node) (Info, error) {
+		ctx, cancel := within(ctx, cleanupTimeout)
+		defer cancel()
+		return n.inspect(ctx, name)
+	})
+	var most []Info
+	t, seen := q.tally(), make(map[string][]Info)
+	gather(ctx, votes, &t, func(v vote[Info]) bool {
 		if v.err != nil {
-			failed = errors.Join(failed, v.err)
-			continue
+			return false
 		}
-		answers++
-		seen[v.value.Token] = append(seen[v.value.Token], v.value)
-	}
-	if answers < q.majority {
-		return Info{}, fmt.Errorf("%w: %w", ErrNoQuorum, failed)
-	}
-	for token, infos := range seen {
-		if token != "" && len(infos) >= q.majority {
-			return slices.MaxFunc(infos, func(a, b Info) int { return int(a.TTL - b.TTL) }), nil
+		same := append(seen[v.value.Token], v.value)
+		seen[v.value.Token] = same
+		if len(same) <= len(most) {
+			return false
 		}
+		most = same
+		return true // so that those who say yes are as many as agree
+	})
+	if err := t.answered(); err != nil {
+		return Info{}, err
 	}
-	return Info{Name: name}, nil
+	if len(most) < q.majority {
+		return Info{Name: name}, nil
+	}
+	slices.SortFunc(most, func(a, b Info) int { return cmp.Compare(a.Fence, b.Fence) })
+	return most[len(most)/2], nil // a node that was late may have a fence of its own
 }

@@ -1,5 +1,6 @@
--- raise: gives a lock that the token holds a higher fence, which later ones
--- exceed. Repeating it is harmless.
+-- raise: gives a lock that the token holds the fence that a quorum agrees on, and
+-- which later ones exceed. Its own may have been higher: that of a node which was
+-- late for the election. Repeating it is harmless.
 -- KEYS[1] lock   string "<fence>:<token>"
 -- KEYS[2] fence  string, the last fence given
 -- ARGV[1] token
@@ -10,7 +11,7 @@ local value = redis.call('GET', KEYS[1])
 if not value then return {'absent'} end
 local had, owner = string.match(value, '^(%d+):(.*)$')
 if owner ~= ARGV[1] then return {'foreign'} end
-if tonumber(ARGV[2]) > tonumber(had) then
+if ARGV[2] ~= had then
   redis.call('SET', KEYS[1], ARGV[2] .. ':' .. owner, 'KEEPTTL')
 end
 if tonumber(ARGV[2]) > (tonumber(redis.call('GET', KEYS[2])) or 0) then

@@ -65,8 +65,10 @@ type Config struct {
 
 	// ReplicaAcks is how many replicas must have a lock before it is held, and
 	// an extension before it counts: Redis is asked by WAIT on the same
-	// connection. It makes the loss of a lock by a failover rarer and does not
-	// exclude it. Default: 0; at most 16.
+	// connection, for a tenth of the TTL, for a second and for three quarters of
+	// what ctx leaves at most; then it is [ErrUnreplicated]. On a quorum it is
+	// asked of the replicas of each node. It makes the loss of a lock by a failover
+	// rarer and does not exclude it. Default: 0; at most 16.
 	ReplicaAcks int
 
 	// Observer is told what happens to the locks of this locker. It is called

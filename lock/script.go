@@ -20,7 +20,9 @@ import (
 var ErrUnknownOutcome = errors.New("outcome unknown: no reply from Redis")
 
 // ErrUnreplicated means that fewer replicas than [Config] asks for have
-// confirmed a lock or an extension in time.
+// confirmed a lock or an extension in time, or that it is not known. The lock is
+// released in the background; a lease that could not be extended is held as long as
+// before.
 var ErrUnreplicated = errors.New("too few replicas have it")
 
 var (
@@ -189,7 +191,7 @@ func send(ctx context.Context, rdb redis.UniversalClient, a acks, verb, script s
 	}
 	for i, cmd := range cmds {
 		calls[i].value, calls[i].err = outcome(cmd)
-		if calls[i].err == nil {
+		if word(calls[i].value) == "ok" { // else there is nothing to confirm
 			calls[i].err = unconfirmed
 		}
 	}
@@ -221,10 +223,14 @@ func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []*r
 	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.wait.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx)
-	if got, err := wait.Result(); err == nil && got < int64(a.replicas) {
+	got, err := wait.Result()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnreplicated, err)
+	case got < int64(a.replicas):
 		return fmt.Errorf("%w: %d of %d", ErrUnreplicated, got, a.replicas)
 	}
-	return wait.Err()
+	return nil
 }
 
 // outcome is the reply to a command, or what is known of it without one.

@@ -92,7 +92,7 @@ func TestQuorumWorksWithAMinorityDown(t *testing.T) {
 func TestQuorumWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	f, servers := ownFleet(t)
-	const ttl = time.Second
+	const ttl = 2 * time.Second
 	lease := f.take(t, "a", ttl)
 	lease.KeepAlive()
 	for _, s := range servers[:3] {
@@ -124,7 +124,7 @@ func TestQuorumSplitVoteWithAMinorityDownIsHeld(t *testing.T) {
 	f.nodes[0].put(t, "a", "1:other", time.Minute)
 	f.nodes[1].link.deaf.Store(true)
 	f.nodes[2].link.deaf.Store(true)
-	_, err := f.locker.TryAcquire(soon(t), "a", time.Second)
+	_, err := f.locker.TryAcquire(soon(t), "a", 10*time.Second)
 	wants(t, err, lock.ErrHeld)
 	if errors.Is(err, lock.ErrNoQuorum) {
 		t.Errorf("got %v", err)

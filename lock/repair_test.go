@@ -66,7 +66,7 @@ func TestQuorumRepairIsUndoneAfterTheLease(t *testing.T) {
 			h := newHold()
 			h.skip = 2 // its vote, and that it cannot agree
 			f.locker, _ = f.newLocker(t, h)
-			lease := f.take(t, "a", 2*time.Second)
+			lease := f.take(t, "a", 3*time.Second)
 			<-h.arrived // the repair
 			must(t, f.nodes[0].Del(t.Context(), f.nodes[0].key("a")).Err())
 			end(t, lease)

@@ -119,7 +119,7 @@ func (q *quorum) restore(late <-chan vote[[]*renewal], extensions []*extension) 
 		}
 	}
 	for _, e := range extensions {
-		if r := e.renewal; r.gone != nil && r.err == nil && len(e.absent) > 0 {
+		if r := e.renewal; r.lease != nil && r.err == nil && len(e.absent) > 0 {
 			go q.repair(e.absent, r.ask, r.fence, validUntil(r.sent, r.ttl))
 		}
 	}

@@ -96,6 +96,31 @@ func (l *Lease) Done() <-chan struct{} { return l.done }
 // ErrHandedOver.
 func (l *Lease) Err() error { return l.end(nil) }
 
+// over says that the lease has ended. No lease has not.
+func (l *Lease) over() bool {
+	if l == nil {
+		return false
+	}
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// endsIn waits for a time, and says whether the lease has ended by then.
+func (l *Lease) endsIn(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-l.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 // Extend makes the lease last for ttl from now at least; it never shortens it.
 // An error that the lease has ended is its Err; after any other error the lease
 // is held as long as before.
@@ -119,7 +144,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *Lease) newRenewal(ttl time.Duration) *renewal {
-	return &renewal{ask: ask{name: l.name, token: l.token, ttl: ttl, gone: l.done}, fence: l.fence}
+	return &renewal{ask: ask{name: l.name, token: l.token, ttl: ttl, lease: l}, fence: l.fence}
 }
 
 // renewed takes note of what became of an extension.

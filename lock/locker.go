@@ -175,7 +175,7 @@ func (l *Locker) take(ctx context.Context, a ask) (*Lease, error) {
 		return nil, err
 	}
 	if g.repair != nil {
-		go g.repair(lease.done)
+		go g.repair(lease)
 	}
 	return lease, nil
 }

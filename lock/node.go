@@ -31,8 +31,8 @@ const (
 type ask struct {
 	name, token string
 	ttl         time.Duration
-	stand       bool            // in line, if another holds it
-	gone        <-chan struct{} // if not nil: closed when the lock is no longer wanted
+	stand       bool   // in line, if another holds it
+	lease       *Lease // that it is for, once there is one
 }
 
 // A grant is the answer yes.
@@ -41,8 +41,8 @@ type grant struct {
 	sent  time.Time // before which the TTL began
 
 	// repair, if any, goes on with what the grant left undone, while the lease
-	// is not done.
-	repair func(done <-chan struct{})
+	// lasts.
+	repair func(*Lease)
 }
 
 // A renewal is one lease that is to be extended, and what came of it.
@@ -182,10 +182,8 @@ func (n *node) answer(reply any, name string) (fence uint64, err error) {
 func (n *node) depart(a ask) (landed func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	select {
-	case <-a.gone:
+	if a.lease.over() {
 		return nil, ErrReleased
-	default:
 	}
 	f := n.inFlight[a.token]
 	if f == nil {

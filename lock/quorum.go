@@ -65,7 +65,9 @@ func (q *quorum) key(name string) string { return q.nodes[0].key(name) }
 
 // nodeTimeout is how long a node may take to answer: little, for a lock loses as
 // much of its time.
-func nodeTimeout(ttl time.Duration) time.Duration { return max(20*time.Millisecond, ttl/20) }
+func nodeTimeout(ttl time.Duration) time.Duration {
+	return min(max(20*time.Millisecond, ttl/20), time.Second)
+}
 
 // within bounds what one node is asked. It is asked though ctx ends, or though
 // the others have decided: its answer must come before a release can follow.
@@ -94,8 +96,8 @@ func (q *quorum) take(ctx context.Context, a ask) (grant, error) {
 	}
 	g.fence = fence
 	until := validUntil(g.sent, a.ttl)
-	g.repair = func(done <-chan struct{}) {
-		a.gone = done
+	g.repair = func(l *Lease) {
+		a.lease = l
 		q.repair(missing(), a, fence, until)
 	}
 	return g, nil
@@ -209,21 +211,27 @@ func (q *quorum) agree(ctx context.Context, a ask, fences map[*node]uint64) (fen
 }
 
 // repair takes the lock on nodes that do not have it, for as long as it is valid:
-// one on a bare majority would be lost with one more node. When the lease is gone
-// it is released there, for what was asked in vain may yet be heard.
+// one on a bare majority would be lost with one more node. When the lease is over
+// it is released there, for what was asked in vain may yet be heard; unless it goes
+// on in another process.
 func (q *quorum) repair(missing []*node, a ask, fence uint64, until time.Time) {
 	if len(missing) == 0 {
 		return
 	}
 	asked := missing
 	for pause := nodeTimeout(a.ttl); len(missing) > 0; pause = min(2*pause, a.ttl/3) {
-		a.ttl = time.Until(until) - pause
-		if a.ttl < MinTTL || ends(a.gone, pause) {
+		if a.lease.endsIn(pause) {
+			break
+		}
+		if a.ttl = time.Until(until); a.ttl < MinTTL {
 			break
 		}
 		missing = q.mend(missing, a, fence)
 	}
-	<-a.gone
+	<-a.lease.done
+	if errors.Is(a.lease.Err(), ErrHandedOver) {
+		return
+	}
 	for _, n := range asked {
 		n.abandon(a.name, a.token)
 	}
@@ -244,18 +252,6 @@ func (q *quorum) mend(missing []*node, a ask, fence uint64) (still []*node) {
 		}
 	}
 	return still
-}
-
-// ends says whether a channel is closed within a time.
-func ends(gone <-chan struct{}, in time.Duration) bool {
-	timer := time.NewTimer(in)
-	defer timer.Stop()
-	select {
-	case <-gone:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // release releases on all nodes; a majority decides, and the rest go on in the

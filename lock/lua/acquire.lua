@@ -1,7 +1,8 @@
 -- acquire: takes a lock, claims one that was granted, or tells how long another
 -- holds it at most; then the token may stand in line. The same token asking
--- again gets the same fence and a fresh TTL, never a shorter one: a request that
--- was late on the network must not cut an extension down.
+-- again gets the same fence and a fresh TTL, never a shorter one once it has
+-- claimed the lock: a request that was late on the network must not cut an
+-- extension down.
 -- KEYS and ARGV[1] to ARGV[6] are those of line
 -- ARGV[7] TTL of the lock, ms
 -- ARGV[8] TTL for a lock found without one, ms
@@ -27,6 +28,7 @@ end
 local value = redis.call('GET', lock)
 if not value then
   local waiter = crowd ~= '1' and head()
+  if waiter == token then redis.call('ZREM', line, token) end
   if not waiter or waiter == token then return {'ok', give(token, ttl)} end
   stand()
   pass()
@@ -35,7 +37,8 @@ end
 
 local left, adopted = redis.call('PTTL', lock), ''
 if owner(value) == token then
-  if left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+  local claimed = redis.call('ZREM', alive, token) == 1
+  if claimed or left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
   return {'ok', (string.match(value, '^%d+'))}
 end
 stand()

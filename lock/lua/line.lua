@@ -3,7 +3,8 @@
 -- KEYS[1] lock   string "<fence>:<token>"
 -- KEYS[2] fence  string, the last fence given
 -- KEYS[3] line   zset token -> place
--- KEYS[4] alive  zset instance -> when its waiters count as dead, ms
+-- KEYS[4] alive  zset instance -> when its waiters count as dead, ms;
+--                token -> when what it was granted and has not claimed ends, ms
 -- ARGV[1] token, which begins with its instance: "<owner>#<random>/<random>"
 -- ARGV[2] TTL of the fence, ms; 0 keeps it for ever
 -- ARGV[3] TTL of a lock that is granted and not yet claimed, ms
@@ -23,20 +24,25 @@ local function micros()
   return clock[1] * 1000000 + clock[2]
 end
 
--- head is the waiter whose turn it is. The dead are dropped.
+-- head is the waiter whose turn it is. The dead are dropped. Where they are too
+-- many for one script the next has its turn, dead or alive: nobody may come
+-- before those behind.
 local function head()
+  local waiter
   for _ = 1, 1000 do
-    local waiter = redis.call('ZRANGE', line, 0, 0)[1]
+    waiter = redis.call('ZRANGE', line, 0, 0)[1]
     if not waiter then return nil end
     local ends = redis.call('ZSCORE', alive, instance(waiter))
     if ends and tonumber(ends) > micros() / 1000 then return waiter end
     redis.call('ZREM', line, waiter)
   end
+  return redis.call('ZRANGE', line, 0, 0)[1]
 end
 
--- give makes a token the holder of the free lock, and returns its fence.
+-- give makes a token the holder of the free lock, and returns its fence. Its
+-- first write needs memory: without any, and unless what came before has freed
+-- some, Redis refuses it, and nothing has happened.
 local function give(to, ttl)
-  redis.call('ZREM', line, to)
   local last = tonumber(redis.call('GET', fence)) or 0
   local mine = string.format('%.0f', math.max(last + 1, micros()))
   if keep == '0' then redis.call('SET', fence, mine) else redis.call('SET', fence, mine, 'PX', keep) end
@@ -57,7 +63,11 @@ end
 local function pass()
   local waiter = head()
   if waiter then
+    redis.call('ZREM', line, waiter)
     give(waiter, claim)
+    if redis.call('EXISTS', alive) == 1 then
+      redis.call('ZADD', alive, string.format('%.0f', micros() / 1000 + claim), waiter)
+    end
     tell(waiter)
   elseif crowd == '1' then
     tell('')

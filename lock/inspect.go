@@ -24,7 +24,7 @@ func newInfo(name, value string, left, waiters int64) Info {
 	info := Info{Name: name, Waiters: int(waiters)}
 	if left != -2 {
 		info.Held, info.NoExpiry = true, left == -1
-		info.TTL = time.Duration(max(left, 0)) * time.Millisecond
+		info.TTL = timeLeft(max(left, 0))
 		info.Fence, info.Token = split(value)
 		info.Owner = ownerOf(value)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 	"time"
@@ -29,9 +30,13 @@ type HeldError struct {
 
 func newHeldError(name, value string, left int64) *HeldError {
 	_, token := split(value)
-	return &HeldError{
-		Name: name, Owner: ownerOf(value), RetryAfter: time.Duration(max(left, 1)) * time.Millisecond, token: token,
-	}
+	return &HeldError{Name: name, Owner: ownerOf(value), RetryAfter: timeLeft(max(left, 1)), token: token}
+}
+
+// timeLeft is a time to live that Redis tells in ms: it knows longer ones than a
+// Duration can be.
+func timeLeft(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 func (e *HeldError) Error() string {

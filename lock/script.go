@@ -163,10 +163,15 @@ func (c *call) wait(ctx context.Context) (any, error) {
 // know it.
 func (s *Script) run(ctx context.Context, rdb redis.UniversalClient, a acks, on []invocation, calls []*call) {
 	send(ctx, rdb, a, "evalsha", s.sha, on, calls)
+	var again []invocation
+	var unknown []*call
 	for i, c := range calls {
 		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-			send(ctx, rdb, a, "eval", s.src, on[i:i+1], calls[i:i+1])
+			again, unknown = append(again, on[i]), append(unknown, c)
 		}
+	}
+	if len(again) > 0 {
+		send(ctx, rdb, a, "eval", s.src, again, unknown)
 	}
 }
 

@@ -96,7 +96,7 @@ func (n *listener) listen(ctx context.Context) error {
 		case silent && !asked && sub.Ping(ctx) == nil:
 			asked = true // a connection that is dead is silent too
 		default:
-			if sharded && redis.HasErrorPrefix(err, "ERR unknown command") {
+			if sharded && redis.HasErrorPrefix(err, "unknown command") {
 				n.sharded.Store(false) // Redis before 7
 			}
 			return err

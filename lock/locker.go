@@ -140,12 +140,12 @@ func (l *Locker) Acquire(ctx context.Context, name string, ttl time.Duration) (*
 }
 
 // wait looks at a lock each time that there may be news, until it is had.
-func (l *Locker) wait(ctx context.Context, a ask) (*Lease, error) {
+func (l *Locker) wait(ctx context.Context, a ask) (lease *Lease, err error) {
 	w := l.lines.enter(l.store.key(a.name), a.token)
-	defer l.lines.leave(w)
+	defer func() { l.lines.leave(w, lease != nil) }()
 	var held *HeldError
 	for {
-		lease, err := l.take(ctx, a)
+		lease, err = l.take(ctx, a)
 		if err == nil {
 			return lease, nil
 		}

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,18 +75,15 @@ func (ls *lines) enter(key, token string) *waiter {
 	return w
 }
 
-// leave takes a waiter out of its line.
-func (ls *lines) leave(w *waiter) {
+// leave takes a waiter out of its line. If it has not got the lock, it may have
+// been told that it is free: then the next looks in its place.
+func (ls *lines) leave(w *waiter, got bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.byToken, w.token)
 	l := ls.byKey[w.key]
-	for i := range l.waiters {
-		if l.waiters[i] == w {
-			l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-			break
-		}
-	}
+	place := slices.Index(l.waiters, w)
+	l.waiters = slices.Delete(l.waiters, place, place+1)
 	if w.refused {
 		if ls.waiting--; ls.waiting == 0 && ls.listener != nil {
 			time.AfterFunc(linger, ls.quiet)
@@ -95,6 +93,9 @@ func (ls *lines) leave(w *waiter) {
 		l.stop()
 		delete(ls.byKey, w.key)
 		return
+	}
+	if place == 0 && !got {
+		l.waiters[0].rouse()
 	}
 	ls.arm(l)
 }

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bytes"
 	"net"
 	"sync"
 )
@@ -10,42 +9,37 @@ import (
 // a net.Pipe a pipeline of more than the server's buffer hangs: both ends write.
 type pipe struct {
 	net.Conn
-	written chan []byte
-	close   func()
-	closed  chan struct{}
-}
 
-func newPipe(end net.Conn) *pipe {
-	p := &pipe{Conn: end, written: make(chan []byte, 100), closed: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
-	go p.pump()
-	return p
-}
-
-func (p *pipe) pump() {
-	defer p.close()
-	for {
-		select {
-		case b := <-p.written:
-			if _, err := p.Conn.Write(b); err != nil {
-				return
-			}
-		case <-p.closed:
-			return
-		}
-	}
+	mu      sync.Mutex // guards what follows
+	waiting []byte
+	writing bool
+	err     error // of the last write
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
-	select {
-	case p.written <- bytes.Clone(b):
-		return len(b), nil
-	case <-p.closed:
-		return 0, net.ErrClosed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return 0, p.err
 	}
+	p.waiting = append(p.waiting, b...)
+	if !p.writing {
+		p.writing = true
+		go p.drain()
+	}
+	return len(b), nil
 }
 
-func (p *pipe) Close() error {
-	p.close()
-	return p.Conn.Close()
+func (p *pipe) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.err == nil && len(p.waiting) > 0 {
+		b := p.waiting
+		p.waiting = nil
+		p.mu.Unlock()
+		_, err := p.Conn.Write(b)
+		p.mu.Lock()
+		p.err = err
+	}
+	p.writing = false
 }

@@ -171,12 +171,12 @@ func Virtual(tb testing.TB) (dial func() *redis.Client) {
 	return func() *redis.Client {
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", MaxRetries: -1, ReadTimeout: -1, WriteTimeout: -1, MaintNotificationsConfig: quiet(),
-Dialer: func(context.Context, string, string) (net.Conn, error) {
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				conn, err := m.Dial()
 				if err != nil {
 					return nil, err
 				}
-				return newPipe(conn), nil
+				return &pipe{Conn: conn}, nil
 			},
 		})
 		tb.Cleanup(func() { _ = client.Close() })

@@ -124,7 +124,7 @@ func TestKeeperInConcurrentUse(t *testing.T) {
 						calls.Go(lease.KeepAlive)
 						calls.Go(func() { _ = lease.Extend(ctx, ttl) })
 						calls.Go(func() {
-							<-time.After(rand.N(2 * ttl)) //nolint:gosec // spreads what is tested
+							<-time.After(rand.N(2 * ttl))
 							_ = lease.Release(ctx)
 						})
 					}

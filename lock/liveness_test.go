@@ -147,7 +147,7 @@ func TestLiveWaiterAcquiresWhoeverDies(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's dice
+			rng := rand.New(rand.NewPCG(seed, 1))
 			virtual(t, time.Millisecond, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
 				ttl, dead, lives := time.Duration(10+rng.IntN(20))*time.Second, rng.IntN(4), 1+rng.IntN(3)
 				cfg := lock.Config{AdoptTTL: ttl, PollOnly: rng.IntN(2) == 0}

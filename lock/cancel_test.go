@@ -13,13 +13,13 @@ import (
 	"github.com/dulyhq/duly/lock"
 )
 
-// A step is a hook that acts before a script is sent, or when its reply is there.
-type step struct {
+// An around is a hook that acts before a script is sent, or when its reply is there.
+type around struct {
 	hooks
 	before, after func()
 }
 
-func (s *step) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (s *around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
@@ -50,14 +50,14 @@ func TestCancelledWaiterLeavesNothing(t *testing.T) {
 		nothing := func() {}
 		for story, test := range map[string]struct {
 			held bool
-			hook func(cancel func()) *step
+			hook func(cancel func()) *around
 		}{
-			"before a free lock is asked for": {false, func(c func()) *step { return &step{before: nth(1, c), after: nothing} }},
-			"when a free lock is had":         {false, func(c func()) *step { return &step{before: nothing, after: nth(1, c)} }},
-			"before a held lock is asked for": {true, func(c func()) *step { return &step{before: nth(1, c), after: nothing} }},
-			"when it stands in line":          {true, func(c func()) *step { return &step{before: nothing, after: nth(1, c)} }},
-			"before its second look":          {true, func(c func()) *step { return &step{before: nth(2, c), after: nothing} }},
-			"after its second look":           {true, func(c func()) *step { return &step{before: nothing, after: nth(2, c)} }},
+			"before a free lock is asked for": {false, func(c func()) *around { return &around{before: nth(1, c), after: nothing} }},
+			"when a free lock is had":         {false, func(c func()) *around { return &around{before: nothing, after: nth(1, c)} }},
+			"before a held lock is asked for": {true, func(c func()) *around { return &around{before: nth(1, c), after: nothing} }},
+			"when it stands in line":          {true, func(c func()) *around { return &around{before: nothing, after: nth(1, c)} }},
+			"before its second look":          {true, func(c func()) *around { return &around{before: nth(2, c), after: nothing} }},
+			"after its second look":           {true, func(c func()) *around { return &around{before: nothing, after: nth(2, c)} }},
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
 			client := r.client(t, new(link))
@@ -99,9 +99,9 @@ func TestCancelledWaiterGivesItsGrantBack(t *testing.T) {
 					cancel()
 				}
 			}
-			hook := &step{before: granted, after: func() {}}
+			hook := &around{before: granted, after: func() {}}
 			if when == "when it is answered" {
-				hook = &step{before: func() {}, after: granted}
+				hook = &around{before: func() {}, after: granted}
 			}
 			client := r.client(t, new(link))
 			client.AddHook(hook)

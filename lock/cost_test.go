@@ -123,7 +123,7 @@ func saturate(t *testing.T, r *rig, name string, waiters int) (handovers int, se
 // for an hour of virtual time.
 func keepFor(t *testing.T, leases int) (scripts, trips int64) {
 	t.Helper()
-	virtual(t, time.Second, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
 		locker, err := lock.New(probe, lock.Config{Prefix: "{v}:"})
 		must(t, err)
 		kept := make([]*lock.Lease, leases)
@@ -164,7 +164,7 @@ func TestKeptLeaseCostsHalfACommandASecondAtMost(t *testing.T) {
 // one for each of its leases.
 func TestForgottenScriptCostsABatchOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	virtual(t, 100*time.Millisecond, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
 		locker, err := lock.New(probe, lock.Config{Prefix: "{v}:"})
 		must(t, err)
 		for i := range 50 {

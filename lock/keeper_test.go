@@ -15,7 +15,7 @@ import (
 
 func TestKeptLeasesAreRenewedEachThirdOfTheirTTL(t *testing.T) {
 	t.Parallel()
-	virtual(t, 10*time.Millisecond, func(t *testing.T, locker *lock.Locker, _ *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, locker *lock.Locker, _ *link, probe *redis.Client) {
 		ttls := []time.Duration{300 * time.Millisecond, 2 * time.Second, 7 * time.Second, 30 * time.Second, time.Minute}
 		renewed := make(map[string]int)
 		var mu sync.Mutex
@@ -79,7 +79,7 @@ func TestLeasesOfABatchAreTreatedApart(t *testing.T) {
 // Nothing is sent for leases that have been released.
 func TestReleasedLeasesLeaveTheKeeperIdle(t *testing.T) {
 	t.Parallel()
-	virtual(t, time.Second, func(t *testing.T, locker *lock.Locker, l *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, locker *lock.Locker, l *link, probe *redis.Client) {
 		for range 3 {
 			for i := range 1000 {
 				lease, err := locker.TryAcquire(t.Context(), fmt.Sprint(i), 30*time.Second)

@@ -170,25 +170,6 @@ func TestCancelledWaiterPassesItsGrantOnAtOnce(t *testing.T) {
 	})
 }
 
-// What a lock was granted for is longer than the TTL that its waiter asks for.
-func TestClaimedLockLastsForItsOwnTTL(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, r *rig) {
-		first := r.take(t, "a", time.Minute)
-		done := make(chan turn)
-		go func() {
-			lease, err := r.locker.Acquire(soon(t), "a", 500*time.Millisecond)
-			done <- turn{1, lease, err}
-		}()
-		r.inLine(t, "a", 1)
-		must(t, first.Release(t.Context()))
-		must(t, (<-done).err)
-		if left := r.left(t, "a"); left > 500*time.Millisecond {
-			t.Fatalf("a lock for 500 ms is kept for %v", left)
-		}
-	})
-}
-
 // Whoever was dropped from the line, or whose line is gone, comes to have the
 // lock none the less.
 func TestEvictedWaiterHasItsTurn(t *testing.T) {

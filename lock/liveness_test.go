@@ -18,15 +18,15 @@ import (
 // What a waiter of a dead process costs those behind it, how long its process
 // counts as alive, and how long a waiter relies on what it hears at most.
 const (
-	claim  = time.Second
-	alive  = 10 * time.Second
-	look   = 4 * time.Second
-	slight = 20 * time.Millisecond // looks come a few ms after what they are for
+	claimTTL = time.Second
+	alive    = 10 * time.Second
+	look     = 4 * time.Second
+	slight   = 20 * time.Millisecond // looks come a few ms after what they are for
 )
 
-// process returns a locker of another process in virtual time, on a link and a
+// another returns a locker of another process in virtual time, on a link and a
 // client of its own. End it before the bubble does.
-func process(t *testing.T, probe *redis.Client, cfg lock.Config, wrap func(net.Conn) net.Conn) (*lock.Locker, *link, *redis.Client) {
+func another(t *testing.T, probe *redis.Client, cfg lock.Config, wrap func(net.Conn) net.Conn) (*lock.Locker, *link, *redis.Client) {
 	t.Helper()
 	l, opts := new(link), *probe.Options()
 	dial := l.over(opts.Dialer)
@@ -101,23 +101,23 @@ func (c *crowd) leave(had int) {
 func TestDeadWaitersCostAClaimEach(t *testing.T) {
 	t.Parallel()
 	for story, test := range map[string]struct{ ago, most time.Duration }{
-		"they have just died":          {0, 3*(claim+slight) + slight},
+		"they have just died":          {0, 3*(claimTTL+slight) + slight},
 		"they died a while ago":        {alive + look, slight},
 		"they died before others came": {time.Minute, slight},
 	} {
 		t.Run(story, func(t *testing.T) {
 			t.Parallel()
-			virtual(t, time.Millisecond, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
+			virtual(t, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
 				held, err := holder.TryAcquire(t.Context(), "a", time.Hour)
 				must(t, err)
-				dead, l, client := process(t, probe, lock.Config{}, nil)
+				dead, l, client := another(t, probe, lock.Config{}, nil)
 				defer func() { _ = client.Close() }()
 				doomed, c := newCrowd(t), newCrowd(t)
 				defer doomed.leave(0)
 				for range 3 {
 					doomed.join(dead, time.Hour)
 				}
-				lives, _, other := process(t, probe, lock.Config{}, nil)
+				lives, _, other := another(t, probe, lock.Config{}, nil)
 				defer func() { _ = other.Close() }()
 				if test.ago == time.Minute {
 					die(l)
@@ -148,7 +148,7 @@ func TestLiveWaiterAcquiresWhoeverDies(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))
-			virtual(t, time.Millisecond, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
+			virtual(t, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
 				ttl, dead, lives := time.Duration(10+rng.IntN(20))*time.Second, rng.IntN(4), 1+rng.IntN(3)
 				cfg := lock.Config{AdoptTTL: ttl, PollOnly: rng.IntN(2) == 0}
 				if rng.IntN(2) == 0 {
@@ -159,21 +159,21 @@ func TestLiveWaiterAcquiresWhoeverDies(t *testing.T) {
 				}
 				began, doomed, c := time.Now(), newCrowd(t), newCrowd(t)
 				for range dead {
-					locker, l, client := process(t, probe, cfg, nil)
+					locker, l, client := another(t, probe, cfg, nil)
 					defer func() { _ = client.Close() }()
 					client.AddHook(hush{})
 					doomed.join(locker, time.Hour)
 					die(l)
 				}
 				for range lives {
-					locker, _, client := process(t, probe, cfg, nil)
+					locker, _, client := another(t, probe, cfg, nil)
 					defer func() { _ = client.Close() }()
 					client.AddHook(hush{})
 					c.join(locker, time.Hour)
 				}
-				most := ttl + time.Duration(dead+lives)*(claim+slight) + look
+				most := ttl + time.Duration(dead+lives)*(claimTTL+slight) + look
 				if cfg.PollOnly {
-					most = ttl + time.Duration(dead)*(claim+slight) + 100*time.Millisecond
+					most = ttl + time.Duration(dead)*(claimTTL+slight) + 100*time.Millisecond
 				}
 				most += time.Duration(dead+1) * time.Second // a key without a TTL has one from the first look
 				first := <-c.turns
@@ -219,9 +219,9 @@ func (s *silence) Read(b []byte) (int, error) {
 // A subscription can die without a word. The waiter finds out, and polls.
 func TestMuteSubscriptionIsFoundOut(t *testing.T) {
 	t.Parallel()
-	virtual(t, time.Millisecond, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, holder *lock.Locker, _ *link, probe *redis.Client) {
 		var mute atomic.Bool
-		locker, _, client := process(t, probe, lock.Config{}, func(conn net.Conn) net.Conn { return &silence{Conn: conn, mute: &mute} })
+		locker, _, client := another(t, probe, lock.Config{}, func(conn net.Conn) net.Conn { return &silence{Conn: conn, mute: &mute} })
 		defer func() { _ = client.Close() }()
 		for _, test := range []struct{ after, most time.Duration }{{0, look + slight}, {3 * look, 100*time.Millisecond + slight}} {
 			held, err := holder.TryAcquire(t.Context(), "a", time.Hour)
@@ -262,11 +262,11 @@ func (a *aside) Read(b []byte) (int, error) {
 // its process.
 func TestHintOutlivesTheWaiterThatHadIt(t *testing.T) {
 	t.Parallel()
-	virtual(t, time.Millisecond, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
+	virtual(t, func(t *testing.T, _ *lock.Locker, _ *link, probe *redis.Client) {
 		holder, err := lock.New(probe, lock.Config{Prefix: "{v}:", Unfair: true})
 		must(t, err)
 		var act atomic.Pointer[func()]
-		locker, _, client := process(t, probe, lock.Config{Unfair: true}, func(conn net.Conn) net.Conn { return &aside{conn, &act} })
+		locker, _, client := another(t, probe, lock.Config{Unfair: true}, func(conn net.Conn) net.Conn { return &aside{conn, &act} })
 		defer func() { _ = client.Close() }()
 		for range 30 { // each time chance decides what the first sees first
 			held, err := holder.TryAcquire(t.Context(), "a", time.Hour)

@@ -116,8 +116,9 @@ func (n *node) keys(name string) []string {
 	return []string{key, key + ":fence", key + ":line", key + ":alive"}
 }
 
-// keep is how long a fence is kept, in ms: for ever, told as 0, if it is shared.
-func (n *node) keep() int64 {
+// fenceTTL is how long a fence is kept, in ms: for ever, told as 0, if it is
+// shared.
+func (n *node) fenceTTL() int64 {
 	if n.cfg.FenceKey != "" {
 		return 0
 	}
@@ -126,11 +127,11 @@ func (n *node) keep() int64 {
 
 // lineArgs are the arguments that every script with a line begins with.
 func (n *node) lineArgs(token string) []any {
-	crowd := 0
+	unfair := 0
 	if n.cfg.Unfair {
-		crowd = 1
+		unfair = 1
 	}
-	return []any{token, n.keep(), claimTTL.Milliseconds(), n.channel, n.publish, crowd}
+	return []any{token, n.fenceTTL(), claimTTL.Milliseconds(), n.channel, n.publish, unfair}
 }
 
 // ask asks once for a lock. The error is a *HeldError if another holds it.
@@ -139,11 +140,11 @@ func (n *node) ask(ctx context.Context, a ask) (grant, error) {
 	if err != nil {
 		return grant{}, err
 	}
-	patience := int64(0)
+	alive := int64(0)
 	if a.stand {
-		patience = aliveTTL.Milliseconds()
+		alive = aliveTTL.Milliseconds()
 	}
-	args := append(n.lineArgs(a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), patience)
+	args := append(n.lineArgs(a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), alive)
 	g := grant{sent: time.Now()}
 	call := acquireScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), invocation{n.keys(a.name), args})
 	reply, err := call.wait(ctx)
@@ -258,7 +259,7 @@ func (n *node) extend(ctx context.Context, batch []*renewal) {
 		r.sent = sent
 	}
 	for i, call := range n.extensions(ctx, on, n.acks(ctx, batch[0].ttl)) {
-		batch[i].take(call.wait(ctx))
+		batch[i].note(call.wait(ctx))
 	}
 }
 
@@ -275,8 +276,8 @@ func (n *node) extensions(ctx context.Context, on []invocation, a acks) []*call 
 	return calls
 }
 
-// take notes the reply to an extension.
-func (r *renewal) take(reply any, err error) {
+// note takes note of the reply to an extension.
+func (r *renewal) note(reply any, err error) {
 	r.err = err
 	switch words, _ := reply.([]any); {
 	case err != nil:
@@ -295,7 +296,7 @@ func (r *renewal) take(reply any, err error) {
 // raise gives a lock that the token holds the fence that the nodes agree on. Later
 // fences exceed it.
 func (n *node) raise(ctx context.Context, a ask, fence uint64) error {
-	on := invocation{n.keys(a.name)[:2], []any{a.token, strconv.FormatUint(fence, 10), n.keep()}}
+	on := invocation{n.keys(a.name)[:2], []any{a.token, strconv.FormatUint(fence, 10), n.fenceTTL()}}
 	reply, err := raiseScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), on).wait(ctx)
 	if err == nil && word(reply) != "ok" {
 		err = ErrLost

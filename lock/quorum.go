@@ -169,7 +169,8 @@ func (n *node) insist(ctx context.Context, a ask) (grant, error) {
 // It is higher than that of any earlier majority, with which these have a node in
 // common, and any later one finds it. missing returns the nodes without the lock,
 // when all have answered.
-func (q *quorum) agree(ctx context.Context, a ask, fences map[*node]uint64) (fence uint64, missing func() []*node, err error) {
+func (q *quorum) agree(ctx context.Context, a ask, fences map[*node]uint64) (highest uint64, missing func() []*node, err error) {
+	fence := uint64(0) // no result: nodes may yet be told when it has returned
 	for _, f := range fences {
 		fence = max(fence, f)
 	}

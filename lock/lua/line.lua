@@ -3,8 +3,7 @@
 -- KEYS[1] lock   string "<fence>:<token>"
 -- KEYS[2] fence  string, the last fence given
 -- KEYS[3] line   zset token -> place
--- KEYS[4] alive  zset instance -> when its waiters count as dead, ms;
---                token -> when what it was granted and has not claimed ends, ms
+-- KEYS[4] alive  zset instance -> when its waiters count as dead, ms
 -- ARGV[1] token, which begins with its instance: "<owner>#<random>/<random>"
 -- ARGV[2] TTL of the fence, ms; 0 keeps it for ever
 -- ARGV[3] TTL of a lock that is granted and not yet claimed, ms
@@ -12,7 +11,7 @@
 -- ARGV[5] command that publishes on it: PUBLISH, SPUBLISH, or '' for none
 -- ARGV[6] 1: who does not stand in line is told that the lock is free
 local lock, fence, line, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, keep, claim, channel, publish, crowd = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local token, fence_ttl, claim, channel, publish, unfair = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local function owner(value) return string.match(value, '^%d+:(.*)$') end
 
@@ -45,7 +44,7 @@ end
 local function give(to, ttl)
   local last = tonumber(redis.call('GET', fence)) or 0
   local mine = string.format('%.0f', math.max(last + 1, micros()))
-  if keep == '0' then redis.call('SET', fence, mine) else redis.call('SET', fence, mine, 'PX', keep) end
+  if fence_ttl == '0' then redis.call('SET', fence, mine) else redis.call('SET', fence, mine, 'PX', fence_ttl) end
   redis.call('SET', lock, mine .. ':' .. to, 'PX', ttl)
   return mine
 end
@@ -65,11 +64,8 @@ local function pass()
   if waiter then
     redis.call('ZREM', line, waiter)
     give(waiter, claim)
-    if redis.call('EXISTS', alive) == 1 then
-      redis.call('ZADD', alive, string.format('%.0f', micros() / 1000 + claim), waiter)
-    end
     tell(waiter)
-  elseif crowd == '1' then
+  elseif unfair == '1' then
     tell('')
   end
   return waiter

@@ -171,6 +171,7 @@ func Virtual(tb testing.TB) (dial func() *redis.Client) {
 	return func() *redis.Client {
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", MaxRetries: -1, ReadTimeout: -1, WriteTimeout: -1, MaintNotificationsConfig: quiet(),
+			PoolSize: 4096, // who waits for a connection does so by a timer that clients in and out of bubbles share
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
 				conn, err := m.Dial()
 				if err != nil {

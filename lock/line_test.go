@@ -148,9 +148,8 @@ func TestCancelledWaiterPassesItsGrantOnAtOnce(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		first := r.take(t, "a", time.Minute)
-		silent := r.cfg // it looks when the lock of a minute expires, and not before
-		silent.PollOnly, silent.PollMin, silent.PollMax = true, time.Hour, time.Hour
-		deaf, _ := r.newLocker(t, silent)
+		deaf, err := lock.NewDeaf(r.client(t, new(link)), r.cfg)
+		must(t, err)
 		hears, _ := r.newLocker(t, r.cfg)
 		turns := make(chan turn, 2)
 		ctx, cancel := context.WithCancel(t.Context())

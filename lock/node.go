@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -242,7 +243,7 @@ func (n *node) abandon(name, token string) {
 			attempt, end := context.WithTimeout(ctx, cleanupTimeout/3)
 			_, err := n.release(attempt, name, token)
 			end()
-			if err == nil {
+			if err == nil || errors.Is(err, redis.ErrClosed) {
 				return
 			}
 			_ = sleep(ctx, n.cfg.PollMin)

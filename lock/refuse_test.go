@@ -23,9 +23,7 @@ func TestFullRedis(t *testing.T) {
 	must(t, err)
 	held, err := locker.TryAcquire(t.Context(), "held", time.Minute)
 	must(t, err)
-	second, err := lock.New(server.Client(), lock.Config{
-		Prefix: "{full}:", PollOnly: true, PollMin: time.Hour, PollMax: time.Hour, // no look that is refused ends its wait
-	})
+	second, err := lock.NewDeaf(server.Client(), lock.Config{Prefix: "{full}:"}) // no look that is refused ends its wait
 	must(t, err)
 	ctx, cancel := context.WithCancel(soon(t))
 	waited := make(chan error)
@@ -97,18 +95,17 @@ func TestReplicaRefuses(t *testing.T) {
 func TestKeysOfAWrongType(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		silent := r.cfg // no look that is refused ends its wait
-		silent.PollOnly, silent.PollMin, silent.PollMax = true, time.Hour, time.Hour
 		for _, key := range []string{"{line}:a", "{alive}:a", "{fence}", "a"} {
 			held := r.take(t, "a", time.Minute)
-			waiting, _ := r.newLocker(t, silent)
+			waiting, err := lock.NewDeaf(r.client(t, new(link)), r.cfg) // no look that is refused ends its wait
+			must(t, err)
 			ctx, cancel := context.WithCancel(soon(t))
 			turns := make(chan turn, 1)
 			r.stand(ctx, t, waiting, "a", 1, turns)
 			must(t, r.Del(t.Context(), r.cfg.Prefix+key).Err())
 			must(t, r.HSet(t.Context(), r.cfg.Prefix+key, "theirs", "1").Err())
 
-			err := held.Release(t.Context())
+			err = held.Release(t.Context())
 			if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
 				t.Errorf("%s: released with %v", key, err)
 			}

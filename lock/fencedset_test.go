@@ -134,7 +134,7 @@ func onSets(t *testing.T, test func(*testing.T, *redistest.Server, *set)) {
 	}
 }
 
-const quickHolders, pausesOfSlow = 3, 20
+const quickHolders, pausesOfSlow = 3, 8
 
 func TestFencesLoseNoUpdateOfAPausedHolder(t *testing.T) {
 	t.Parallel()

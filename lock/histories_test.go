@@ -152,7 +152,6 @@ func inParallel(n, atOnce int, do func(i int)) {
 // Exclusion and rising fences, by a model checker: it finds an order in which
 // every answer is true.
 func TestHistoriesAreLegal(t *testing.T) {
-	t.Parallel()
 	g, began := newGame(t, 1, 6), time.Now()
 	histories := g.play(t, number(t, "DULY_HISTORIES", 100), 24)
 	t.Logf("played in %v: %v", time.Since(began), g.summary(histories))

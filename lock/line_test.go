@@ -173,36 +173,31 @@ func TestCancelledWaiterPassesItsGrantOnAtOnce(t *testing.T) {
 // lock none the less.
 func TestEvictedWaiterHasItsTurn(t *testing.T) {
 	t.Parallel()
-	for name, kind := range kinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, kind.start(t)) // a server of its own, for FLUSHALL
-			line, alive := r.cfg.Prefix+"{line}:a", r.cfg.Prefix+"{alive}:a"
-			for story, evict := range map[string]func() error{
-				"FLUSHALL": func() error { return r.FlushAll(t.Context()).Err() },
-				"line":     func() error { return r.Del(t.Context(), line, r.key("a")).Err() },
-				"alive":    func() error { return r.Del(t.Context(), alive, r.key("a")).Err() },
-			} {
-				first := r.take(t, "a", time.Minute)
-				const waiters = 2
-				turns := make(chan turn, waiters)
-				for i := range waiters {
-					locker, _ := r.newLocker(t, r.cfg)
-					r.stand(soon(t), t, locker, "a", i+1, turns)
-				}
-				must(t, evict())
-				if story != "FLUSHALL" { // after which nobody tells that the lock is free
-					_ = first.Release(t.Context())
-				}
-				for range waiters {
-					got := <-turns
-					if got.err != nil {
-						t.Fatalf("%s: %v", story, got.err)
-					}
-					must(t, got.lease.Release(t.Context()))
-				}
+	r := newRig(t, openRedis(t)) // a server of its own, for FLUSHALL
+	line, alive := r.cfg.Prefix+"{line}:a", r.cfg.Prefix+"{alive}:a"
+	for story, evict := range map[string]func() error{
+		"FLUSHALL": func() error { return r.FlushAll(t.Context()).Err() },
+		"line":     func() error { return r.Del(t.Context(), line, r.key("a")).Err() },
+		"alive":    func() error { return r.Del(t.Context(), alive, r.key("a")).Err() },
+	} {
+		first := r.take(t, "a", time.Minute)
+		const waiters = 2
+		turns := make(chan turn, waiters)
+		for i := range waiters {
+			locker, _ := r.newLocker(t, r.cfg)
+			r.stand(soon(t), t, locker, "a", i+1, turns)
+		}
+		must(t, evict())
+		if story != "FLUSHALL" { // after which nobody tells that the lock is free
+			_ = first.Release(t.Context())
+		}
+		for range waiters {
+			got := <-turns
+			if got.err != nil {
+				t.Fatalf("%s: %v", story, got.err)
 			}
-		})
+			must(t, got.lease.Release(t.Context()))
+		}
 	}
 }
 

@@ -51,6 +51,10 @@ fuzz: ## Fuzz each target for FUZZ=20s
 	@for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' queue/*_test.go | cut -c6-); do \
 		go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) ./queue || exit 1; done
 
+.PHONY: mutants
+mutants: ## Switch each protection of the locks off, and see that a test fails; minutes
+	DULY_MUTANTS=1 go test -run TestMutants -timeout 60m -v ./lock | grep -E "^(---|    (---|mutants)|ok|FAIL)"
+
 .PHONY: fmt
 fmt: ## Format every module
 	@for m in $(MODULES); do (cd $$m && go run $(LINT) fmt ./...) || exit 1; done

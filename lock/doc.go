@@ -29,13 +29,16 @@
 // Who finds a lock held stands in a line on Redis, with the same script that
 // asked for it. A release grants the lock to the first in line and publishes that;
 // the waiter claims it with the same script again. That makes three commands a
-// handover, however many wait, and no two are woken for one lock. What is
-// published is a hint: the script alone decides, and the first waiter of each
-// process looks at the lock when it may have expired, and every 3 seconds, which
-// is what a message that is lost costs. Processes that have not looked for 10
-// seconds lose their place; who died sooner than that costs the others a second.
+// handover, however many wait, and no two are woken for one lock.
 //
-// A locker has one subscription while somebody waits, and none else.
+// What is published is a hint: the script alone decides. The first waiter of each
+// process also looks at the lock by itself: when it may have expired, a second
+// after a handover, and every 3 seconds. A message that is lost costs that long; if
+// it was the waiter's turn it has lapsed, and the waiter stands in line anew. The
+// waiters of a process that has not looked for 10 seconds are dropped; one that died
+// sooner than that costs the others a second when it is its turn.
+//
+// A locker has one subscription while somebody waits and a tenth of a second longer.
 //
 // # Redis keys
 //
@@ -56,12 +59,13 @@
 //   - Fences rise strictly with every acquisition. They start from the server's
 //     clock, so they keep rising after a flush, an eviction, or a failover to a
 //     replica that missed the last ones, unless that server's clock is behind.
-//   - Waiters have their turn in the order of their coming, across processes. No
-//     newcomer overtakes one that is alive.
+//   - Waiters have their turn in the order of their coming, across processes, as
+//     far as they are told. No newcomer overtakes one that is alive.
 //   - Only the holder extends or releases, by a random token compared whole.
 //   - A reply that is lost leaves no lock behind: acquiring is idempotent by
 //     token, and is retried or cleaned up. Clean-up does not depend on the
-//     caller's context.
+//     caller's context. Only a request that the network delivers after that still
+//     takes the lock, for nobody, for its TTL.
 //   - A waiter that gives up leaves nothing behind; what was granted to it goes on
 //     to the next.
 //   - Only relative times are sent. No clock of a client is stored or compared.

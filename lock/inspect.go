@@ -17,7 +17,7 @@ type Info struct {
 	Fence    uint64 // the holder's; 0 if another kind of client has it
 	TTL      time.Duration
 	NoExpiry bool // it has no TTL: its maker crashed, and nobody has looked since
-	Waiters  int  // in line on Redis; those of an Unfair locker are not seen
+	Waiters  int  // in line on Redis, some of which may have died; those of an Unfair locker are not seen
 }
 
 func newInfo(name, value string, left, waiters int64) Info {

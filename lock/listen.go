@@ -26,30 +26,30 @@ type listener struct {
 
 // start subscribes, unless that is done. The caller sees to it that start and
 // stop are not called at once.
-func (n *listener) start() {
-	if n.cancel == nil {
+func (s *listener) start() {
+	if s.cancel == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		n.cancel = cancel
-		go n.run(ctx)
+		s.cancel = cancel
+		go s.run(ctx)
 	}
 }
 
 // stop ends the subscription.
-func (n *listener) stop() {
-	if n.cancel != nil {
-		n.cancel()
-		n.cancel = nil
+func (s *listener) stop() {
+	if s.cancel != nil {
+		s.cancel()
+		s.cancel = nil
 	}
 }
 
 // run subscribes again and again until ctx ends or the client is closed: at once
 // after a subscription broke that has lasted, else with pauses.
-func (n *listener) run(ctx context.Context) {
+func (s *listener) run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := n.listen(ctx)
-		n.connected(ctx, false)
+		err := s.listen(ctx)
+		s.connected(ctx, false)
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
@@ -64,13 +64,13 @@ func (n *listener) run(ctx context.Context) {
 }
 
 // listen hears one subscription, until it breaks.
-func (n *listener) listen(ctx context.Context) error {
-	subscribe := n.rdb.Subscribe
-	sharded := n.sharded.Load()
+func (s *listener) listen(ctx context.Context) error {
+	subscribe := s.rdb.Subscribe
+	sharded := s.sharded.Load()
 	if sharded {
-		subscribe = n.rdb.SSubscribe
+		subscribe = s.rdb.SSubscribe
 	}
-	sub := subscribe(ctx, n.channel)
+	sub := subscribe(ctx, s.channel)
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // receiving ignores ctx
 	defer func() {
 		if stop() {
@@ -82,13 +82,13 @@ func (n *listener) listen(ctx context.Context) error {
 		switch got := got.(type) {
 		case *redis.Message:
 			if i := strings.LastIndexByte(got.Payload, '\n'); i >= 0 {
-				n.heard(got.Payload[:i], got.Payload[i+1:])
+				s.heard(got.Payload[:i], got.Payload[i+1:])
 			}
 		case *redis.Subscription:
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
 				return nil // the slot has moved
 			}
-			n.connected(ctx, true)
+			s.connected(ctx, true)
 		}
 		switch silent := timedOut(err); {
 		case err == nil:
@@ -97,7 +97,7 @@ func (n *listener) listen(ctx context.Context) error {
 			asked = true // a connection that is dead is silent too
 		default:
 			if sharded && redis.HasErrorPrefix(err, "unknown command") {
-				n.sharded.Store(false) // Redis before 7
+				s.sharded.Store(false) // Redis before 7
 			}
 			return err
 		}

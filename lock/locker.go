@@ -47,7 +47,8 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // A Locker gives out leases on names. Its methods may be called concurrently. It
-// holds no connection while nobody waits, and needs no closing.
+// holds a connection of its own only while somebody waits and a moment longer, and
+// needs no closing.
 type Locker struct {
 	cfg      Config
 	store    store

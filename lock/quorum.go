@@ -21,12 +21,13 @@ var ErrNoQuorum = errors.New("no majority of the nodes")
 // NewQuorum returns a locker that works as long as a majority of independent
 // Redis nodes runs: three at least, and an odd number. A lock is held by who holds
 // it on a majority (the Redlock algorithm, redis.io, 'Distributed locks'), with
-// fences that rise as long as a minority fails, whatever the nodes' clocks. Waiters
-// have no order: those of a process take turns, and between processes chance
-// decides.
+// fences that rise as long as a minority fails, though the nodes' clocks be a day
+// apart. Waiters have no order: those of a process take turns, and between processes
+// chance decides. A lock that was just released can be refused for a moment, until
+// nodes that were late have heard of it.
 //
-// A node has a twentieth of the TTL to answer, 20 ms at least, and one that does not
-// is waited for only where its vote can turn the outcome. Nodes that did not get a
+// A node has a twentieth of the TTL to answer, 20 ms at least and a second at most,
+// and one that does not is waited for only where its vote can turn the outcome. Nodes that did not get a
 // lock get it when they are back, while the lease lasts. Without a majority errors
 // match [ErrNoQuorum], and a lease is held until it expires.
 //

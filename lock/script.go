@@ -68,7 +68,7 @@ func NewScript(src string) *Script {
 // Guarded returns a script that runs body only while no other holds the lock
 // KEYS[1]; ARGV[1] is the token of the caller's own lease or empty, ARGV[2] the
 // TTL in ms that a lock without one is given. Otherwise it answers {"locked",
-// ms left} and changes nothing. It makes body a critical section under the lock
+// ms left} and runs nothing of body. It makes body a critical section under the lock
 // in one round trip, where taking the lock would cost three.
 func Guarded(body string) *Script { return NewScript(guardLua + body) }
 

@@ -9,8 +9,9 @@ import (
 )
 
 // lookEvery is how long a waiter relies on being told before it looks itself,
-// give or take a fifth: what a message that was lost costs. It is a third of
-// what keeps the process in line.
+// give or take a fifth: what a message that was lost costs, and if it said that it
+// was the waiter's turn, that goes to the next. It is a third of what keeps the
+// process in line.
 const lookEvery = aliveTTL / 3
 
 // linger is how long a subscription outlives its last waiter.

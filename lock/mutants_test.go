@@ -113,7 +113,7 @@ var mutants = []mutant{
 	{
 		"validity counts from the reply", "lease.go",
 		"until: validUntil(g.sent, a.ttl),", "until: validUntil(time.Now(), a.ttl),",
-		"LateReply|LateResume",
+		"LeaseCountsFromBefore",
 	},
 	{
 		"validity allows for no drift", "lease.go",

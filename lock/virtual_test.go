@@ -60,6 +60,27 @@ func TestLeaseEndsExactlyAtItsLocalDeadline(t *testing.T) {
 	})
 }
 
+// The key's time begins when Redis has the request, and that may be at once.
+func TestLeaseCountsFromBeforeItsRequest(t *testing.T) {
+	t.Parallel()
+	virtual(t, func(t *testing.T, locker *lock.Locker, l *link, _ *redis.Client) {
+		must(t, release(locker.TryAcquire(t.Context(), "a", time.Minute))) // Redis knows the script then
+		l.delay(10 * time.Second)
+		before := time.Now()
+		lease, err := locker.TryAcquire(t.Context(), "a", time.Minute)
+		must(t, err)
+		if got, want := lease.Until().Sub(before), 59398*time.Millisecond; got != want || time.Since(before) != 10*time.Second {
+			t.Errorf("after %v it lasts until %v after the request, want %v", time.Since(before), got, want)
+		}
+		l.delay(10 * time.Second)
+		before = time.Now()
+		must(t, lease.Extend(t.Context(), time.Hour))
+		if got, want := lease.Until().Sub(before), 3563998*time.Millisecond; got != want {
+			t.Errorf("it was extended until %v after the request, want %v", got, want)
+		}
+	})
+}
+
 func TestExtendMovesTheLocalDeadline(t *testing.T) {
 	t.Parallel()
 	virtual(t, func(t *testing.T, locker *lock.Locker, _ *link, _ *redis.Client) {

@@ -168,7 +168,7 @@ var mutants = []mutant{
 	},
 	{
 		"a failed election is not cleaned up", "quorum.go",
-		"		if held[n] == nil {\n			n.abandon(a.name, a.token)\n		}", "",
+		"		if held[n] == nil {\n			n.abandon(a.name, a.token)", "		if held[n] == nil {",
 		"TestQuorumWithoutAMajority",
 	},
 }

@@ -39,7 +39,7 @@ cover: ## Show the coverage of the library by its tests, package by package
 	@go tool cover -func=cover.out | tail -1
 
 .PHONY: bench
-bench: ## Compare with peers on servers of its own, a quarter of an hour; ARGS="-h" lists its flags
+bench: ## Compare with peers on servers of its own, some twenty minutes; ARGS="-h" lists its flags
 	cd bench && go run . $(ARGS)
 
 .PHONY: gobench

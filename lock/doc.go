@@ -99,18 +99,29 @@
 //
 // A lock is kept by a database, by Redis, or by a consensus store:
 //
-//	                        row or advisory lock   Redis, this package     ZooKeeper, etcd
-//	holder dies             freed with its          freed after its TTL     freed after its session's
-//	                        connection                                      timeout
-//	survives failover       as the database does    no; see above           yes
-//	holder is told of loss  no                      yes, ahead of time      yes, by its session
-//	order of waiters        of coming               of coming               of coming
-//	fencing token           no; write in the same   yes                     yes: zxid, revision
-//	                        transaction
-//	a waiter costs          a connection            an entry in a set       a node and a watch
+//	                        row or advisory lock   Redis, this package   ZooKeeper, etcd
+//	a holder that dies      with its connection    after its TTL         after its session: 2 to 20
+//	is found out                                                         ticks [1], 60 s [2]
+//	survives a failover     as the database does   no; see above         yes
+//	tells of a loss         no                     yes, ahead of time    yes, by the session
+//	order of waiters        of coming              of coming             of coming
+//	fencing token           none; write in the     yes                   yes: zxid, revision
+//	                        same transaction
+//	a waiter costs          a connection           an entry in a set     a node and a watch
+//	requests, free lock     1 + 1                  1 + 1                 2 + 1 [3], 1 + 1 [2]
+//	taken and given back    50 µs                  158 µs                not measured
+//	32 waiters: p99, max    180, 180 ms            187, 193 ms           not measured
+//
+// The times are of one machine with two CPUs, server and clients on it, the median
+// of three rounds of make bench beside PostgreSQL's advisory locks: a lock that nobody
+// wants, and one that 32 want all the time and hold for 5 ms. In the same rounds
+// waiters of two Redis libraries that poll waited 4 s and more than 5 s at p99.
+// Sources of the rest: [1] ZooKeeper Administrator's Guide, minSessionTimeout and
+// maxSessionTimeout; [2] etcd client/v3/concurrency, a Session's default TTL and
+// Mutex; [3] Apache Curator, InterProcessMutex.
 //
 // If what is locked lives in one SQL database, lock there: a row lock in the
 // transaction that writes needs no fence. If being wrong once is not acceptable
-// and nothing can check a fence, use a consensus store. Otherwise Redis is the
-// lightest and the quickest of the three to hand over.
+// and nothing can check a fence, use a consensus store. Otherwise a lock on Redis is
+// light: waiters cost no connection, and holders are told in time.
 package lock

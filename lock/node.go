@@ -60,7 +60,7 @@ type node struct {
 	rdb      redis.UniversalClient
 	cfg      Config
 	channel  string
-	publish  string // the command, "" for none
+	fixed    []any // what a script with a line is told besides the token
 	mu       sync.Mutex
 	inFlight map[string]*flight // guarded: requests for a lock without an answer, by token
 }
@@ -72,13 +72,18 @@ type flight struct {
 }
 
 func newNode(rdb redis.UniversalClient, cfg Config) *node {
-	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", publish: "PUBLISH", inFlight: make(map[string]*flight)}
+	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", inFlight: make(map[string]*flight)}
+	publish, unfair := "PUBLISH", 0
 	switch {
 	case cfg.PollOnly:
-		n.publish = ""
+		publish = ""
 	case n.sharded():
-		n.publish = "SPUBLISH"
+		publish = "SPUBLISH"
 	}
+	if cfg.Unfair {
+		unfair = 1
+	}
+	n.fixed = []any{n.fenceTTL(), claimTTL.Milliseconds(), n.channel, publish, unfair}
 	return n
 }
 
@@ -126,13 +131,10 @@ func (n *node) fenceTTL() int64 {
 	return fenceTTL.Milliseconds()
 }
 
-// lineArgs are the arguments that every script with a line begins with.
+// lineArgs are the arguments that every script with a line begins with. There is
+// room for those of acquire.
 func (n *node) lineArgs(token string) []any {
-	unfair := 0
-	if n.cfg.Unfair {
-		unfair = 1
-	}
-	return []any{token, n.fenceTTL(), claimTTL.Milliseconds(), n.channel, n.publish, unfair}
+	return append(append(make([]any, 0, 9), token), n.fixed...)
 }
 
 // ask asks once for a lock. The error is a *HeldError if another holds it.

@@ -65,12 +65,11 @@ func (s *listener) run(ctx context.Context) {
 
 // listen hears one subscription, until it breaks.
 func (s *listener) listen(ctx context.Context) error {
-	subscribe := s.rdb.Subscribe
 	sharded := s.sharded.Load()
-	if sharded {
-		subscribe = s.rdb.SSubscribe
+	sub, err := s.subscribe(ctx, sharded)
+	if err != nil {
+		return err
 	}
-	sub := subscribe(ctx, s.channel)
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // receiving ignores ctx
 	defer func() {
 		if stop() {
@@ -102,6 +101,23 @@ func (s *listener) listen(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// subscribe returns the error with which go-redis panics when a Ring is closed.
+func (s *listener) subscribe(ctx context.Context, sharded bool) (sub *redis.PubSub, err error) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case error:
+			err = cause
+		default:
+			panic(cause)
+		}
+	}()
+	if sharded {
+		return s.rdb.SSubscribe(ctx, s.channel), nil
+	}
+	return s.rdb.Subscribe(ctx, s.channel), nil
 }
 
 func timedOut(err error) bool {

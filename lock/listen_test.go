@@ -223,3 +223,39 @@ func TestSpuriousMessagesGrantNothing(t *testing.T) {
 		must(t, next(t, turns, 1).Release(t.Context()))
 	})
 }
+
+// The shards of a Ring tell what is on them, and a Ring that is closed panics when
+// it is subscribed to.
+func TestWaitersOnARing(t *testing.T) {
+	t.Parallel()
+	shards := map[string]string{"one": redistest.Start(t).Addr, "two": redistest.Start(t).Addr}
+	for _, prefix := range []string{"{tagged}:", "each its own:"} {
+		ring := redis.NewRing(&redis.RingOptions{Addrs: shards})
+		locker, err := lock.New(ring, lock.Config{Prefix: prefix})
+		must(t, err)
+		for name := range 8 { // on either shard
+			lease, err := locker.TryAcquire(t.Context(), fmt.Sprint(name), time.Minute)
+			must(t, err)
+			next := make(chan error)
+			go func() { next <- release(locker.Acquire(soon(t), fmt.Sprint(name), time.Minute)) }()
+			eventually(t, "one waits", func() bool {
+				info, err := locker.Inspect(t.Context(), fmt.Sprint(name))
+				return err == nil && info.Waiters == 1
+			})
+			must(t, lease.Release(t.Context()))
+			must(t, <-next)
+		}
+		_, err = locker.TryAcquire(t.Context(), "a", time.Minute)
+		must(t, err)
+		next := make(chan error)
+		go func() { next <- release(locker.Acquire(soon(t), "a", time.Minute)) }()
+		eventually(t, "one waits", func() bool {
+			info, err := locker.Inspect(t.Context(), "a")
+			return err == nil && info.Waiters == 1
+		})
+		must(t, ring.Close())
+		if err := <-next; err == nil {
+			t.Error("a lock was had on a closed Ring")
+		}
+	}
+}

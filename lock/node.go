@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -75,7 +74,7 @@ func newNode(rdb redis.UniversalClient, cfg Config) *node {
 	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", inFlight: make(map[string]*flight)}
 	publish, unfair := "PUBLISH", 0
 	switch {
-	case cfg.PollOnly:
+	case n.deaf():
 		publish = ""
 	case n.sharded():
 		publish = "SPUBLISH"
@@ -89,12 +88,19 @@ func newNode(rdb redis.UniversalClient, cfg Config) *node {
 
 // listener hears what this node publishes; nil if nothing is to be heard.
 func (n *node) listener() *listener {
-	if n.cfg.PollOnly {
+	if n.deaf() {
 		return nil
 	}
 	l := &listener{rdb: n.rdb, channel: n.channel}
 	l.sharded.Store(n.sharded())
 	return l
+}
+
+// deaf says that nothing is published or heard: on the shards of a Ring a channel
+// is where its own tag says, and not where the lock is.
+func (n *node) deaf() bool {
+	_, ring := n.rdb.(*redis.Ring)
+	return n.cfg.PollOnly || ring && !n.cfg.tagged()
 }
 
 // sharded says whether the channel lives in the slot of the keys, where a
@@ -131,8 +137,7 @@ func (n *node) fenceTTL() int64 {
 	return fenceTTL.Milliseconds()
 }
 
-// lineArgs are the arguments that every script with a line begins with. There is
-// room for those of acquire.
+// lineArgs begin the arguments of a script with a line; there is room for acquire's.
 func (n *node) lineArgs(token string) []any {
 	return append(append(make([]any, 0, 9), token), n.fixed...)
 }
@@ -233,22 +238,18 @@ func (n *node) release(ctx context.Context, name, token string) (string, error) 
 	return word(reply), err
 }
 
-// abandon releases in the background what nobody wants any more, and tries it
-// again for a while: a place in line that is forgotten there would be granted the
-// lock, and cost the others a second.
+// abandon releases in the background what nobody wants any more, in three tries: a
+// place in line that is forgotten would cost the others a second.
 func (n *node) abandon(name, token string) {
 	go func() {
 		<-n.landed(token) // the client's own limits bound it
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-		defer cancel()
-		for ctx.Err() == nil {
-			attempt, end := context.WithTimeout(ctx, cleanupTimeout/3)
-			_, err := n.release(attempt, name, token)
-			end()
-			if err == nil || errors.Is(err, redis.ErrClosed) {
+		for range 3 {
+			ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout/3)
+			_, err := n.release(ctx, name, token)
+			cancel()
+			if err == nil {
 				return
 			}
-			_ = sleep(ctx, n.cfg.PollMin)
 		}
 	}()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dulyhq/duly/lock"
 	"github.com/dulyhq/duly/lock/locktest"
+	"github.com/dulyhq/duly/lock/redistest"
 )
 
 func TestLockerPassesKit(t *testing.T) {
@@ -30,6 +31,35 @@ func passesKit(t *testing.T, k *kind, prefix string) {
 				return locker
 			},
 			Nodes: []redis.UniversalClient{r.UniversalClient},
+		}
+	})
+}
+
+func TestQuorumPassesKit(t *testing.T) {
+	t.Parallel()
+	var servers [3]*redistest.Server
+	for i := range servers {
+		servers[i] = redistest.Start(t)
+	}
+	locktest.TestLocker(t, func(t *testing.T) locktest.Harness {
+		nodes := func() (clients []redis.UniversalClient) {
+			for _, s := range servers {
+				opts := *s.Client().Options()
+				client := redis.NewClient(&opts)
+				t.Cleanup(func() { _ = client.Close() })
+				clients = append(clients, client)
+			}
+			return clients
+		}
+		prefix := fmt.Sprintf("kit#%d:", rigs.Add(1))
+		return locktest.Harness{
+			Open: func() *lock.Locker {
+				locker, err := lock.NewQuorum(nodes(), lock.Config{Prefix: prefix})
+				must(t, err)
+				return locker
+			},
+			Nodes:  nodes(),
+			Unfair: true,
 		}
 	})
 }

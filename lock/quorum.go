@@ -29,7 +29,8 @@ var ErrNoQuorum = errors.New("no majority of the nodes")
 // A node has a twentieth of the TTL to answer, 20 ms at least and a second at most,
 // and one that does not is waited for only where its vote can turn the outcome. Nodes that did not get a
 // lock get it when they are back, while the lease lasts. Without a majority errors
-// match [ErrNoQuorum], and a lease is held until it expires.
+// match [ErrNoQuorum], and a lease is held until it expires. Where the nodes are not
+// of one mind, a lease that is over is told as ErrLost or as ErrExpired.
 //
 // A node that restarts without its data, sooner than the longest TTL, can break
 // the exclusion: let it persist every write (appendfsync always) or stay down for

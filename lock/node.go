@@ -262,20 +262,20 @@ func (n *node) extend(ctx context.Context, batch []*renewal) {
 		on[i] = invocation{keys: []string{n.key(r.name)}, args: []any{r.token, r.ttl.Milliseconds()}}
 		r.sent = sent
 	}
-	for i, call := range n.extensions(ctx, on, n.acks(ctx, batch[0].ttl)) {
+	for i, call := range n.extensions(ctx, batch, on) {
 		batch[i].note(call.wait(ctx))
 	}
 }
 
 // extensions sends extensions together, unless each is to be confirmed by
 // replicas, of which every slot has others.
-func (n *node) extensions(ctx context.Context, on []invocation, a acks) []*call {
-	if a.replicas == 0 {
-		return extendScript.beginAll(ctx, n.rdb, a, on)
+func (n *node) extensions(ctx context.Context, batch []*renewal, on []invocation) []*call {
+	if n.cfg.ReplicaAcks == 0 {
+		return extendScript.beginAll(ctx, n.rdb, acks{}, on)
 	}
 	calls := make([]*call, len(on))
 	for i := range on {
-		calls[i] = extendScript.begin(ctx, n.rdb, a, on[i])
+		calls[i] = extendScript.begin(ctx, n.rdb, n.acks(ctx, batch[i].ttl), on[i])
 	}
 	return calls
 }

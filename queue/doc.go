@@ -46,7 +46,8 @@
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
 //	…fence   string  the last fencing token
-//	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its Locker
+//	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its Locker.
+//	                 Who waits for one is in …{line}:lock and …{alive}:lock, and …lock:{line}:<name>
 //	…pop:<i> string  <number>:<fence>:<lease end> of the last pop of one Queue value
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
 //	…conf    hash    paused

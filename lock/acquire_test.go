@@ -137,10 +137,7 @@ func TestAcquireEndsWithItsContextDuringAReply(t *testing.T) {
 			locker, err := lock.New(client, r.cfg)
 			must(t, err)
 			_, err = locker.Acquire(ctx, "a", time.Minute)
-			wants(t, err, context.Canceled)
-			if !errors.Is(err, lock.ErrHeld) && !errors.Is(err, lock.ErrUnknownOutcome) {
-				t.Fatalf("got %v", err)
-			}
+			gaveUp(t, err)
 		}
 	})
 }

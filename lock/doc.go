@@ -74,8 +74,8 @@
 //     may be alive.
 //
 // The package's tests check recorded histories of these against a model, under
-// lost replies, delays, broken links and stopped processes, and switch each
-// protection off to see that a test fails (make mutants).
+// lost replies, delays, broken links and stopped processes, and switch protections
+// off one by one to see that a test fails (make mutants).
 //
 // # Caveats
 //

@@ -246,6 +246,16 @@ func wants(t *testing.T, err error, targets ...error) {
 	}
 }
 
+// gaveUp fails the test unless err is that of a waiter whose context was cancelled,
+// whether or not it had an answer by then.
+func gaveUp(t *testing.T, err error) {
+	t.Helper()
+	wants(t, err, context.Canceled)
+	if !errors.Is(err, lock.ErrHeld) && !errors.Is(err, lock.ErrUnknownOutcome) {
+		t.Fatalf("got error %v, want one that says held or unknown", err)
+	}
+}
+
 // soon is a context for what would otherwise wait for ever when it fails.
 func soon(t *testing.T) context.Context {
 	t.Helper()

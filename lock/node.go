@@ -319,7 +319,10 @@ func (n *node) inspect(ctx context.Context, name string) (Info, error) {
 	keys := n.keys(name)
 	reply, err := inspectScript.Run(ctx, n.rdb, []string{keys[0], keys[2]})
 	words, _ := reply.([]any)
-	if err != nil || len(words) != 3 {
+	if err == nil && len(words) != 3 {
+		err = fmt.Errorf("unexpected reply %v", reply)
+	}
+	if err != nil {
 		return Info{}, err
 	}
 	value, _ := words[0].(string)
@@ -337,13 +340,4 @@ func (n *node) acks(ctx context.Context, ttl time.Duration) acks {
 		wait = min(wait, time.Until(deadline)*3/4)
 	}
 	return acks{replicas: n.cfg.ReplicaAcks, wait: max(wait, time.Millisecond)} // 0 would be for ever
-}
-
-// word is the first element of a script's reply.
-func word(reply any) string {
-	if words, _ := reply.([]any); len(words) > 0 {
-		first, _ := words[0].(string)
-		return first
-	}
-	return ""
 }

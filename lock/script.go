@@ -250,6 +250,15 @@ func outcome(cmd *redis.Cmd) (any, error) {
 	return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
+// word is the first element of a script's reply.
+func word(reply any) string {
+	if words, _ := reply.([]any); len(words) > 0 {
+		first, _ := words[0].(string)
+		return first
+	}
+	return ""
+}
+
 // answered reports whether err proves that the script was not run, or was
 // refused by Redis itself.
 func answered(err error) bool {

@@ -114,6 +114,13 @@ func inputEnds() *atomic.Bool {
 	return ended
 }
 
+// A played is a line of what a player writes: an op, or at last how long its
+// slowest script took.
+type played struct {
+	Op      op
+	Slowest time.Duration
+}
+
 // play makes a history until standard input ends, and writes it to standard
 // output. Its times are the machine's, for they meet those of other processes.
 func (p program) play(locker *lock.Locker, w *wire) {
@@ -122,9 +129,10 @@ func (p program) play(locker *lock.Locker, w *wire) {
 		id: p.ID, name: "history", locker: locker, wires: []*wire{w},
 		rng: rand.New(rand.NewPCG(p.Seed, uint64(p.ID))), now: time.Time.UnixNano,
 		habits: habits{Waits: 0.5, Forgets: 0.02, Oversits: 0.02},
-		log:    func(o op) { _ = lines.Encode(o) },
+		log:    func(o op) { _ = lines.Encode(played{Op: o}) },
 	}
 	one.play(context.Background(), func() bool { return !ended.Load() })
+	_ = lines.Encode(played{Slowest: slowestOf(one.wires)})
 }
 
 // A process that is stopped takes no notice of its lease. What it does when it
@@ -134,21 +142,25 @@ func TestHistoriesOfStoppedProcessesAreLegal(t *testing.T) {
 	const processes, pauses = 5, 20
 	seed := uint64(number(t, "DULY_SEED", int(time.Now().UnixNano()>>10)))
 	t.Logf("DULY_SEED=%d", seed)
-	socket := redistest.Start(t).Socket
+	server := redistest.Start(t)
+	pulses := []*pulse{feel(t.Context(), server.Client())}
 	var (
 		mu   sync.Mutex
 		ops  []op
 		late atomic.Int32 // answers that a lease was over
+		slow longest
 		all  sync.WaitGroup
 	)
 	for id := range processes {
-		p := program{Name: "play", ID: id + 1, Seed: seed, Socket: socket}.spawn(t)
+		p := program{Name: "play", ID: id + 1, Seed: seed, Socket: server.Socket}.spawn(t)
 		all.Go(func() {
 			for p.out.Scan() {
-				var o op
-				if err := json.Unmarshal(p.out.Bytes(), &o); err != nil {
+				var line played
+				if err := json.Unmarshal(p.out.Bytes(), &line); err != nil {
 					t.Errorf("%v: %s", err, p.out.Bytes())
 				}
+				slow.note(line.Slowest)
+				o := line.Op
 				if o.Answer == lost || o.Answer == expired {
 					late.Add(1)
 				}
@@ -169,6 +181,10 @@ func TestHistoriesOfStoppedProcessesAreLegal(t *testing.T) {
 		})
 	}
 	all.Wait()
+	if slow.load() == 0 {
+		t.Error("no process tells how long its slowest script took")
+	}
+	ops = measured(ops, lag(slow.load(), pulses))
 	check(t, "as a mutex", mutex, ops)
 	check(t, "as a fenced mutex", fenced, ops)
 

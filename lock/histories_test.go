@@ -39,6 +39,7 @@ type game struct {
 	servers []*redistest.Server
 	open    func(nodes []redis.UniversalClient, cfg lock.Config) (*lock.Locker, error)
 	faults  faults
+	lag     longest // of a history
 }
 
 // history plays one, until its players have made enough calls and had some
@@ -46,6 +47,10 @@ type game struct {
 func (g *game) history(t *testing.T, i int) []op {
 	t.Helper()
 	const calls, leases, longest = 1000, 5, 10 * time.Second
+	var pulses []*pulse
+	for _, server := range g.servers {
+		pulses = append(pulses, feel(t.Context(), server.Client()))
+	}
 	began := time.Now()
 	var (
 		mu      sync.Mutex
@@ -65,6 +70,7 @@ func (g *game) history(t *testing.T, i int) []op {
 		defer mu.Unlock()
 		ops = append(ops, o)
 	}
+	var wires []*wire
 	for id := range g.players {
 		p := &player{
 			id: id + 1, name: nameOf(i), habits: variants[i%len(variants)], faults: &g.faults,
@@ -72,6 +78,7 @@ func (g *game) history(t *testing.T, i int) []op {
 			now: func(at time.Time) int64 { return int64(at.Sub(began)) }, log: log,
 		}
 		clients := p.connect(t, g)
+		wires = append(wires, p.wires...)
 		all.Go(func() {
 			p.play(t.Context(), more)
 			for _, client := range clients {
@@ -80,7 +87,9 @@ func (g *game) history(t *testing.T, i int) []op {
 		})
 	}
 	all.Wait()
-	return ops
+	l := lag(slowestOf(wires), pulses)
+	g.lag.note(l)
+	return measured(ops, l)
 }
 
 func nameOf(history int) string { return fmt.Sprint("history ", history) }
@@ -153,7 +162,7 @@ func inParallel(n, atOnce int, do func(i int)) {
 // every answer is true.
 func TestHistoriesAreLegal(t *testing.T) {
 	g, began := newGame(t, 1, 6), time.Now()
-	histories := g.play(t, number(t, "DULY_HISTORIES", 100), 24)
+	histories := g.play(t, number(t, "DULY_HISTORIES", 100), 8)
 	t.Logf("played in %v: %v", time.Since(began), g.summary(histories))
 	g.judge(t, histories)
 }
@@ -252,7 +261,8 @@ func (g *game) summary(histories [][]op) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d histories, %d operations, %d leases expired, %d refusals checked;", len(histories), all, over, checked)
+	fmt.Fprintf(&b, "%d histories, %d operations, %d leases expired, %d refusals checked, lag %v;",
+		len(histories), all, over, checked, g.lag.load().Round(time.Millisecond))
 	for i, kind := range kindsOfFault {
 		fmt.Fprintf(&b, " %d %s,", g.faults[i].Load(), kind)
 	}

@@ -40,13 +40,18 @@ const (
 	longestHold = 8 * time.Millisecond
 )
 
-// For how long a call may have an effect after its return: its last request can
-// be under way then. A waiter that gives up may keep its place, if what it sends
-// for that is lost, as long as its process has others.
+// For how long a call may have an effect after its return. Its last request can
+// be under way then: the lag of the history tells for how long. A waiter that
+// gives up may keep its place, if what it sends for that is lost, as long as its
+// process has others.
 const (
-	late       = time.Second
+	unmeasured = -1
 	lateWaiter = time.Hour
 )
+
+// atMostUnderWay is how many scripts a player may have under way when it makes a
+// call: without a limit a slow machine would become slower and slower.
+const atMostUnderWay = 4
 
 // play goes on while there is more to do.
 func (p *player) play(ctx context.Context, more func() bool) {
@@ -120,6 +125,9 @@ func (p *player) release(ctx context.Context, lease *lock.Lease, id int) answer 
 
 // call makes a call and takes its time, on a network that may be bad.
 func (p *player) call(o *op, do func() error) {
+	for _, w := range p.wires {
+		w.untilUnderWay(atMostUnderWay)
+	}
 	p.calls++
 	p.trouble()
 	before := p.traffic()
@@ -131,7 +139,7 @@ func (p *player) call(o *op, do func() error) {
 	o.Quorum = len(p.wires) > 1
 	if o.Answer != ok && o.Answer != held && o.Answer != lost ||
 		after.unanswered > before.unanswered || after.sent > before.sent+int64(len(p.wires)) {
-		o.Late = int64(late)
+		o.Late = unmeasured
 	}
 }
 

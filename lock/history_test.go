@@ -27,9 +27,9 @@ type op struct {
 	Until        int64 // of the lease, after an ok; else 0
 
 	// Late, if not 0, says that not all of the call is in its answer, and for
-	// how long after its return it may have an effect, ns. A request was not
-	// answered and may be under way, or it waited and may have been given the
-	// lock, and lost it, before it looked.
+	// how long after its return it may have an effect, ns, or that this is yet
+	// to be measured. A request was not answered and may be under way, or it
+	// waited and may have been given the lock, and lost it, before it looked.
 	Late int64
 
 	// Quorum: its server was a quorum, of which a minority that another has is

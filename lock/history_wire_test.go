@@ -19,11 +19,26 @@ type wire struct {
 	link link
 
 	sent, unanswered atomic.Int64 // scripts
+	underWay         atomic.Int64 // scripts
+	slowest          longest      // script
 	repeats          atomic.Int64 // the number of a call; its next script is sent twice
 	repeated         atomic.Pointer[repetition]
 
 	mu    sync.Mutex
-	conns []net.Conn // guarded by mu
+	conns map[net.Conn]struct{} // guarded by mu: those that are open
+}
+
+// A wired connection is forgotten when it is closed.
+type wired struct {
+	net.Conn
+	wire *wire
+}
+
+func (c wired) Close() error {
+	c.wire.mu.Lock()
+	delete(c.wire.conns, c.Conn)
+	c.wire.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // A repetition is what the first of two like requests was answered. The caller
@@ -46,22 +61,27 @@ func (w *wire) client(socket string) redis.UniversalClient {
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := w.link.dial(ctx, network, addr)
-	if err == nil {
-		w.mu.Lock()
-		w.conns = append(w.conns, conn)
-		w.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.conns == nil {
+		w.conns = make(map[net.Conn]struct{})
+	}
+	w.conns[conn] = struct{}{}
+	return wired{conn, w}, nil
 }
 
 // reset ends all connections, whatever is under way on them.
 func (w *wire) reset() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, conn := range w.conns {
+	conns := w.conns
+	w.conns = nil
+	w.mu.Unlock()
+	for conn := range conns { // a Close waits until nobody reads
 		_ = conn.Close()
 	}
-	w.conns = nil
 }
 
 // ProcessHook counts scripts, and sends one twice if it is to.
@@ -71,7 +91,12 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		w.sent.Add(1)
+		w.underWay.Add(1)
 		began := time.Now()
+		defer func() {
+			w.slowest.note(time.Since(began))
+			w.underWay.Add(-1)
+		}()
 		err := next(ctx, cmd)
 		if fence, granted := fenceIn(cmd); err == nil && granted {
 			if call := w.repeats.Swap(0); call != 0 {
@@ -84,6 +109,22 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			w.unanswered.Add(1)
 		}
 		return err
+	}
+}
+
+// slowestOf waits for all scripts, and returns how long the slowest took.
+func slowestOf(wires []*wire) (slowest time.Duration) {
+	for _, w := range wires {
+		w.untilUnderWay(0)
+		slowest = max(slowest, w.slowest.load())
+	}
+	return slowest
+}
+
+// untilUnderWay waits until so few scripts are under way.
+func (w *wire) untilUnderWay(most int64) {
+	for w.underWay.Load() > most {
+		<-time.After(time.Millisecond)
 	}
 }
 

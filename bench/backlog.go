@@ -99,7 +99,15 @@ func (t *trial) besides(ctx context.Context, p *pile, size, base int, first bool
 		way = singly
 	}
 	p.near += 100_000_000 // numbers that no other measurement uses
+	before, err := t.cpu(ctx)
+	if err != nil {
+		return err
+	}
 	n, took, err := enqueueFor(ctx, s, way, t.scale.enqueue, p.near)
+	if err != nil {
+		return err
+	}
+	after, err := t.cpu(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,8 +115,10 @@ func (t *trial) besides(ctx context.Context, p *pile, size, base int, first bool
 	if err != nil {
 		return err
 	}
-	t.recordBesides("enqueue in batches or from 256 callers", size, base, float64(n)/took.Seconds())
-	t.recordBesides("process, "+fullSpeed.String(), size, base, d.rate)
+	t.recordBesides("enqueue in batches or from 256 callers", "tasks/s", size, base, float64(n)/took.Seconds())
+	t.recordBesides("enqueue, Redis CPU a task", "µs", size, base, perTask(after-before, n))
+	t.recordBesides("process, "+fullSpeed.String(), "tasks/s", size, base, d.rate)
+	t.recordBesides("process, Redis CPU a task", "µs", size, base, d.cpu)
 	count, longest, err := t.redis.slowest(ctx)
 	at := number(float64(size)) + " pending, "
 	t.record(at+"commands over 10 ms", "commands", float64(count))
@@ -116,13 +126,13 @@ func (t *trial) besides(ctx context.Context, p *pile, size, base int, first bool
 	return err
 }
 
-// recordBesides reports a rate, and how it compares with the one beside the
-// smallest backlog.
-func (t *trial) recordBesides(what string, size, base int, rate float64) {
+// recordBesides reports a measurement, and how it compares with the one beside
+// the smallest backlog.
+func (t *trial) recordBesides(what, unit string, size, base int, value float64) {
 	metric := func(size int) string { return number(float64(size)) + " pending, " + what }
-	t.record(metric(size), "tasks/s", rate)
+	t.record(metric(size), unit, value)
 	if with, ok := t.report.find(t.suite, t.sys.name(), metric(base), t.round); ok && size != base {
-		t.record(metric(size)+": ratio to "+number(float64(base)), "×", rate/with)
+		t.record(metric(size)+": ratio to "+number(float64(base)), "×", value/with)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,15 +13,20 @@ import (
 // connection that is dead.
 const patience = 100 * time.Millisecond
 
+// worth is how many tasks are worth a trip while another is under way. Then Redis
+// has something to do while the callers of that one are woken and come again.
+const worth = 64
+
 // A coalescer sends the tasks of concurrent Enqueue calls together. A call that
 // finds none on its way leaves at once; those that come meanwhile leave together
-// when it is back. Each caller may give up at any time, to nobody else's harm.
+// when it is back, or when they are worth a second trip. Each caller may give up at
+// any time, to nobody else's harm.
 type coalescer struct {
 	send func(ctx context.Context, parcels []*parcel) error
 
 	mu      sync.Mutex // guards what follows and the trips
 	waiting []*trip
-	out     *trip // the one that holds up those that wait
+	out     []*trip // that hold up those that wait
 }
 
 // A trip is one batch of several callers, there and back.
@@ -85,31 +91,41 @@ func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 	return ctx.Err()
 }
 
-// depart lets the first trip leave that anyone waits for, unless one is out. mu
-// is held.
+// room says whether a trip may leave now. mu is held.
+func (c *coalescer) room(t *trip) bool {
+	return len(c.out) == 0 || len(c.out) == 1 && t.callers >= worth
+}
+
+// depart lets trips leave that anyone waits for, as far as there is room. mu is
+// held.
 func (c *coalescer) depart() {
-	for c.out == nil && len(c.waiting) > 0 {
+	for len(c.waiting) > 0 && c.room(c.waiting[0]) {
 		t := c.waiting[0]
 		c.waiting[0], c.waiting = nil, c.waiting[1:]
 		if t.callers > 0 {
-			c.out, t.left = t, true
+			c.out, t.left = append(c.out, t), true
 			go c.travel(t)
 		}
 	}
-	if out := c.out; len(c.waiting) > 0 && !out.timed {
-		out.timed = true
-		time.AfterFunc(patience, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.pass(out)
-		})
+	if len(c.waiting) == 0 {
+		return
+	}
+	for _, t := range c.out {
+		if !t.timed {
+			t.timed = true
+			time.AfterFunc(patience, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.pass(t)
+			})
+		}
 	}
 }
 
 // pass lets the next trip leave though one may not be back. mu is held.
 func (c *coalescer) pass(t *trip) {
-	if c.out == t {
-		c.out = nil
+	if i := slices.Index(c.out, t); i >= 0 {
+		c.out = slices.Delete(c.out, i, i+1)
 		c.depart()
 	}
 }

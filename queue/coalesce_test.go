@@ -127,20 +127,24 @@ func (h *hall) want(t *testing.T, name string, outcome queue.Outcome) {
 
 func TestConcurrentEnqueuesShareARoundTrip(t *testing.T) {
 	inHall(t, func(t *testing.T, h *hall) {
+		const worth = 64 // a trip while another is on its way
 		h.call(t, "first", "first")
 		for i := range 600 {
+			if i == worth-1 {
+				equal(t, "sent while one is on its way", h.sizes(), []int{1})
+			}
 			h.call(t, fmt.Sprint(i), fmt.Sprint(i))
 		}
-		equal(t, "sent while one is on its way", h.sizes(), []int{1})
-		h.open(nil, nil, nil)
-		equal(t, "sizes", h.sizes(), []int{1, queue.MaxBatch, 600 - queue.MaxBatch})
+		equal(t, "sent while one is on its way", h.sizes(), []int{1, worth})
+		h.open(nil, nil, nil, nil)
+		equal(t, "sizes", h.sizes(), []int{1, worth, queue.MaxBatch, 600 - worth - queue.MaxBatch})
 		h.want(t, "first", queue.Added)
 		for i := range 600 {
 			h.want(t, fmt.Sprint(i), queue.Added)
 			equal(t, "receipt", h.calls[fmt.Sprint(i)].receipt.ID, i)
 		}
 		h.call(t, "lone", "lone")
-		equal(t, "sizes", h.sizes()[3:], []int{1})
+		equal(t, "sizes", h.sizes()[4:], []int{1})
 		h.open(nil)
 	})
 }

@@ -136,7 +136,8 @@ func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 // receipt's ID if it had none.
 //
 // Calls through one Queue value share round trips: a call leaves at once if none
-// is under way, and together with others once that is back or has taken 100 ms.
+// is under way, and together with others once that is back or has taken 100 ms, or
+// they are 64. Two trips are under way at most, unless one takes that long.
 // Each has its own receipt and error, and waits no longer than its own ctx.
 func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOption) (Receipt, error) {
 	o, err := enqueueOptionsOf(opts)

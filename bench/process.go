@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -96,13 +99,41 @@ func (t *trial) process(ctx context.Context, w workload, sizes *sizes, addr, met
 			if t.suite == "process" && w.pause == 0 {
 				t.recordCPU("process, "+metric, d.cpu)
 			}
+			if t.suite == "process" && w == fullSpeed {
+				t.recordSpent("process, "+metric, d.spent)
+			}
 			return nil
 		}
 	}
 }
 
-// A drained is how fast a worker ran tasks, and the µs of Redis that each took.
-type drained struct{ rate, cpu float64 }
+// A drained is how fast a worker ran tasks, and the µs of Redis that each took: of
+// its CPU, and by the clock in each command.
+type drained struct {
+	rate, cpu float64
+	spent     map[string]float64
+}
+
+// leastSpent is what a command takes of a task, in µs, to be worth a line.
+const leastSpent = 0.05
+
+// recordSpent reports in which commands Redis spent its time, in the cpu suite.
+func (t *trial) recordSpent(metric string, spent map[string]float64) {
+	for _, command := range slices.Sorted(maps.Keys(spent)) {
+		if spent[command] >= leastSpent {
+			t.recordCPU(metric+": in "+command, spent[command])
+		}
+	}
+}
+
+// spent is how long Redis has been in each command; nothing for a system that is
+// not on it.
+func (t *trial) spent(ctx context.Context) (map[string]time.Duration, error) {
+	if t.sys.kind() != onRedis {
+		return nil, nil
+	}
+	return t.redis.spent(ctx)
+}
 
 // drain puts n due tasks into an empty server and has them run by one worker.
 func (t *trial) drain(ctx context.Context, w workload, n int, addr string) (d drained, err error) {
@@ -135,6 +166,10 @@ func (t *trial) drainInto(ctx context.Context, s, near session, w workload, n in
 	if err := settled(ctx, s, rest+n); err != nil {
 		return d, err
 	}
+	spentBefore, err := t.spent(ctx)
+	if err != nil {
+		return d, err
+	}
 	before, err := t.cpu(ctx)
 	if err != nil {
 		return d, err
@@ -149,16 +184,20 @@ func (t *trial) drainInto(ctx context.Context, s, near session, w workload, n in
 		err = settled(ctx, s, rest)
 	}
 	after, cpuErr := t.cpu(ctx)
+	spent, spentErr := t.spent(ctx)
 	if stopErr := stop(); err == nil {
 		err = stopErr
 	}
 	if err == nil {
-		err = cpuErr
+		err = errors.Join(cpuErr, spentErr)
 	}
 	if err != nil {
 		return d, err
 	}
 	d.rate = float64(n) / count.ended.Load().Sub(count.first()).Seconds()
-	d.cpu = perTask(after-before, n)
+	d.cpu, d.spent = perTask(after-before, n), make(map[string]float64)
+	for command, total := range spent {
+		d.spent[command] = perTask(total-spentBefore[command], n)
+	}
 	return d, nil
 }

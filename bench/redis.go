@@ -93,6 +93,29 @@ func (s *redisServer) cpu(ctx context.Context) (time.Duration, error) {
 	return time.Duration((user + system) * float64(time.Second)), err
 }
 
+// spent is how long the server has been in each command so far, by the clock on
+// the wall. What runs inside a script counts for itself and for the script.
+func (s *redisServer) spent(ctx context.Context) (map[string]time.Duration, error) {
+	text, err := s.admin.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return nil, err
+	}
+	spent := make(map[string]time.Duration)
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":")
+		for _, field := range strings.Split(rest, ",") {
+			if digits, ok := strings.CutPrefix(field, "usec="); ok {
+				us, err := strconv.ParseInt(digits, 10, 64)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+				spent[name] = time.Duration(us) * time.Microsecond
+			}
+		}
+	}
+	return spent, nil
+}
+
 // memory is what the server has allocated, its clients' buffers aside.
 func (s *redisServer) memory(ctx context.Context) (float64, error) {
 	used, err := s.info(ctx, "memory", "used_memory")

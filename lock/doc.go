@@ -109,8 +109,8 @@
 //	                        same transaction
 //	a waiter costs          a connection           an entry in a set     a node and a watch
 //	requests, free lock     1 + 1                  1 + 1                 2 + 1 [3], 1 + 1 [2]
-//	taken and given back    50 µs                  158 µs                not measured
-//	32 waiters: p99, max    180, 180 ms            187, 193 ms           not measured
+//	taken and given back    33 µs                  192 µs                not measured
+//	32 waiters: p99, max    191, 192 ms            203, 204 ms           not measured
 //
 // The times are of one machine with two CPUs, server and clients on it, the median
 // of three rounds of make bench beside PostgreSQL's advisory locks: a lock that nobody

@@ -72,6 +72,15 @@ type Task struct {
 	// cause ErrTimeout. Default: the worker's, 30 minutes.
 	Timeout time.Duration
 
+	// Expires is when the task becomes useless, by the server's clock and to the
+	// µs: an attempt that has not started by then is not made, be it the first or
+	// a retry. At most the year 2255. Default: never.
+	Expires time.Time
+
+	// OnExpiry is what then becomes of it: Buried, with [ErrExpired], or Dropped.
+	// Default: Buried.
+	OnExpiry Action
+
 	err error
 }
 

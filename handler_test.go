@@ -56,17 +56,19 @@ func TestOutcomeIsFoundThroughWrapping(t *testing.T) {
 
 func TestKindTask(t *testing.T) {
 	t.Parallel()
+	useless := time.Now().Add(time.Hour)
 	ship := duly.Kind[shipArgs]{
-		Name: "order.ship", MaxAttempts: 7, Timeout: time.Minute,
+		Name: "order.ship", MaxAttempts: 7, Timeout: time.Minute, OnExpiry: duly.Dropped,
 		ID:      func(a shipArgs) string { return "ship:" + a.Order },
 		LockKey: func(a shipArgs) string { return "order:" + a.Order },
+		Expires: func(shipArgs) time.Time { return useless },
 	}
 	got := ship.Task(shipArgs{"42"})
 	if got.Err() != nil {
 		t.Fatal(got.Err())
 	}
 	if got.Kind != "order.ship" || got.ID != "ship:42" || got.LockKey != "order:42" || got.MaxAttempts != 7 ||
-		got.Timeout != time.Minute || string(got.Payload) != `{"order":"42"}` {
+		got.Timeout != time.Minute || !got.Expires.Equal(useless) || got.OnExpiry != duly.Dropped || string(got.Payload) != `{"order":"42"}` {
 		t.Errorf("Task = %+v", got)
 	}
 }

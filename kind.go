@@ -23,13 +23,18 @@ type Kind[T any] struct {
 	// MaxAttempts and Timeout are the task's.
 	MaxAttempts int
 	Timeout     time.Duration
+
+	// Expires derives when the task becomes useless; OnExpiry is the task's.
+	// Default: never.
+	Expires  func(T) time.Time
+	OnExpiry Action
 }
 
 // Task makes a task of this kind. An argument that cannot be encoded, or an ID
 // function that yields nothing, is reported by the task's Err and so by the
 // queue that is asked to take it.
 func (k Kind[T]) Task(args T) Task {
-	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout}
+	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout, OnExpiry: k.OnExpiry}
 	t.Payload, t.err = json.Marshal(args)
 	if t.err != nil {
 		t.err = fmt.Errorf("duly: arguments of kind %q: %w", k.Name, t.err)
@@ -42,6 +47,9 @@ func (k Kind[T]) Task(args T) Task {
 	}
 	if k.LockKey != nil {
 		t.LockKey = k.LockKey(args)
+	}
+	if k.Expires != nil {
+		t.Expires = k.Expires(args)
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package duly
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,6 +32,18 @@ type Settlement struct {
 	// Err is why the task was retried or buried; its text is kept with the
 	// task, cut at 1,024 bytes.
 	Err error
+}
+
+// ErrExpired is why a task was buried that could not start by its Expires.
+var ErrExpired = errors.New("duly: task expired")
+
+// Expired reports whether it is too late for the task by now, a time of the
+// server's clock, and how the delivery is to be settled then.
+func (d *Delivery) Expired(now time.Time) (Settlement, bool) {
+	if d.Expires.IsZero() || !now.After(d.Expires) {
+		return Settlement{}, false
+	}
+	return Settlement{Delivery: d, Action: cmp.Or(d.OnExpiry, Buried), Err: ErrExpired}, true
 }
 
 // outcome is the error by which a handler asks for something else than the

@@ -127,6 +127,9 @@ func TestEnqueueRefusesBadTasksBeforeTheNetwork(t *testing.T) {
 		"header value":      {Kind: "k", Headers: map[string]string{"h": "\xff"}},
 		"MaxAttempts":       {Kind: "k", MaxAttempts: -1},
 		"Timeout":           {Kind: "k", Timeout: -1},
+		"Expires":           {Kind: "k", Expires: time.UnixMicro(queue.MaxDue).AddDate(1, 0, 0)},
+		"Expires in 1970":   {Kind: "k", Expires: time.Unix(0, 0)},
+		"OnExpiry":          {Kind: "k", OnExpiry: duly.Retried},
 		"no ID from Kind":   duly.Kind[int]{Name: "k", ID: func(int) string { return "" }}.Task(1),
 		"arguments":         duly.Kind[float64]{Name: "k"}.Task(math.NaN()),
 	}

@@ -29,6 +29,8 @@ type record struct {
 	Headers     map[string]string `cbor:"4,keyasint,omitempty"`
 	MaxAttempts int               `cbor:"5,keyasint,omitempty"`
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
+	Expires     int64             `cbor:"7,keyasint,omitempty"` // µs since 1970
+	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
 }
 
 var encoding, decoding = modes()
@@ -55,7 +57,7 @@ type records struct {
 }
 
 func (r *records) add(t *duly.Task) error {
-	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout}
+	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry}
 	_ = r.buf.WriteByte(recordVersion) // never fails
 	return encoding.MarshalToBuffer(&r.next, &r.buf)
 }
@@ -74,10 +76,25 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	if r.Kind == "" {
 		return duly.Task{ID: id}, fmt.Errorf("%w: no kind", ErrCorrupt)
 	}
-	return duly.Task{
+	if r.Expires < 0 {
+		return duly.Task{ID: id}, fmt.Errorf("%w: expires before 1970", ErrCorrupt)
+	}
+	task := duly.Task{
 		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
-		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout,
-	}, nil
+		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout, OnExpiry: r.OnExpiry,
+	}
+	if r.Expires != 0 {
+		task.Expires = time.UnixMicro(r.Expires)
+	}
+	return task, nil
+}
+
+// micros are those since 1970, 0 for the zero time.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 // checkTask reports why a queue does not take a task.
@@ -114,6 +131,10 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, t.MaxAttempts)
 	case t.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, t.Timeout)
+	case !t.Expires.IsZero() && (t.Expires.Year() > 2255 || t.Expires.UnixMicro() <= 0):
+		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
+	case t.OnExpiry != "" && t.OnExpiry != duly.Buried && t.OnExpiry != duly.Dropped:
+		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@
 //
 //   - A handler is called for a delivery once, not before its due time, and only
 //     while its lease is held.
+//   - A task that has expired is not run but buried or dropped, also if it was due
+//     in time and there was no slot, and also if it was to be retried.
 //   - A lease is extended for as long as its handler runs. If that fails, the
 //     handler's context ends before the lease does, by the local monotonic clock,
 //     whatever the network does.

@@ -49,6 +49,11 @@ type executor struct {
 // execute runs the handler of a flight and hands its verdict to the settler.
 // The deferred parts also run if the handler, or a backoff, ends this goroutine.
 func (x *executor) execute(f *flight) {
+	if verdict, late := f.Expired(f.Popped.Add(time.Since(f.fetched))); late {
+		x.expired(f.Delivery, &verdict)
+		f.settler.put(f, verdict)
+		return
+	}
 	timeout := x.timeout
 	if f.Timeout > 0 {
 		timeout = f.Timeout
@@ -70,6 +75,16 @@ func (x *executor) execute(f *flight) {
 	}()
 	defer func() { verdict = x.judge(&f.ctx, f.Delivery, answer) }()
 	answer = x.call(&f.ctx, f.Delivery)
+}
+
+// expired logs that no attempt is made, at a level that a flood of late tasks bears.
+func (x *executor) expired(d *duly.Delivery, verdict *duly.Settlement) {
+	x.counters.expired.Add(1)
+	x.logFor(d).Info("task expired", zap.String("action", string(verdict.Action)), zap.Time("expires", d.Expires))
+}
+
+func (x *executor) logFor(d *duly.Delivery) *zap.Logger {
+	return x.log.With(zap.String("queue", d.Queue), zap.String("kind", d.Kind), zap.String("id", d.ID), zap.Int("attempt", d.Attempt))
 }
 
 // call calls the handler. A panic, also of the error that it returns, is an error.
@@ -148,7 +163,7 @@ func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
 	if verdict.Action == duly.Acked {
 		return
 	}
-	log := x.log.With(zap.String("queue", d.Queue), zap.String("kind", d.Kind), zap.String("id", d.ID), zap.Int("attempt", d.Attempt))
+	log := x.logFor(d)
 	var panicked *PanicError
 	switch {
 	case errors.As(verdict.Err, &panicked):

@@ -21,6 +21,7 @@ type fake struct {
 	name string
 	trip time.Duration // of a call, there and back
 	mute bool          // hints are lost
+	fast time.Duration // its clock is, in the Popped of its deliveries
 
 	mu            sync.Mutex // guards what follows
 	before, after hook       // come before and after a call has its effect
@@ -139,7 +140,7 @@ func (f *fake) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.Del
 			f.fence++
 			s.fence, s.until = f.fence, now.Add(lease)
 			got = append(got, &duly.Delivery{
-				Task: s.task, Queue: f.name, Due: s.due, Popped: now,
+				Task: s.task, Queue: f.name, Due: s.due, Popped: now.Add(f.fast),
 				Attempt: s.failures + 1, Crashes: s.crashes, Fence: s.fence,
 			})
 		}

@@ -10,6 +10,10 @@ type Stats struct {
 	// Acked, Dropped, Retried, Released and Buried count settled deliveries.
 	Acked, Dropped, Retried, Released, Buried int64
 
+	// Expired counts the deliveries whose task had become useless. They were
+	// dropped or buried, and count there too.
+	Expired int64
+
 	// Lost counts the deliveries whose lease was lost before they were settled:
 	// they run again.
 	Lost int64
@@ -23,7 +27,7 @@ type Stats struct {
 }
 
 type counters struct {
-	running, acked, dropped, retried, released, buried, lost, panics, unknown, stuck atomic.Int64
+	running, acked, dropped, retried, released, buried, expired, lost, panics, unknown, stuck atomic.Int64
 }
 
 // Stats counts what the worker has done. It may be called at any time.
@@ -31,7 +35,7 @@ func (w *Worker) Stats() Stats {
 	c := &w.counters
 	return Stats{
 		Running: int(c.running.Load()), Acked: c.acked.Load(), Dropped: c.dropped.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Buried: c.buried.Load(), Lost: c.lost.Load(),
+		Released: c.released.Load(), Buried: c.buried.Load(), Expired: c.expired.Load(), Lost: c.lost.Load(),
 		Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
 	}
 }

@@ -56,6 +56,7 @@ func carriesTask(r *rig) {
 	want := duly.Task{
 		ID: "order:42 é%", Kind: "order.cancel", Payload: []byte("\x00\xff{}"), LockKey: "order:42",
 		Headers: map[string]string{"trace": "1"}, MaxAttempts: 7, Timeout: 3 * time.Second,
+		Expires: time.UnixMicro(4e15 + 1), OnExpiry: duly.Dropped,
 	}
 	r.addTask(want, 0)
 	d := r.take(want.ID, long)

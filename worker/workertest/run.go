@@ -60,7 +60,10 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		if len(ds) == 0 {
 			return done, nil
 		}
-		verdict := run(ctx, h, ds[0])
+		verdict, late := ds[0].Expired(ds[0].Popped)
+		if !late {
+			verdict = run(ctx, h, ds[0])
+		}
 		lost, err := src.Settle(context.WithoutCancel(ctx), []duly.Settlement{verdict})
 		if err == nil && len(lost) > 0 {
 			err = duly.ErrLeaseLost

@@ -51,6 +51,11 @@ type Config struct {
 	// Default: 1 each; 1 to 1,000.
 	Weights map[string]int
 
+	// Strict serves sources in the order in which New is given them: one gets a
+	// slot only if those before it have nothing due, or a pop from them hangs for
+	// its 5 s. Those behind can starve. It goes without Weights. Default: false.
+	Strict bool
+
 	// Logger takes what happens. Task IDs, kinds and errors are logged, payloads
 	// are not. Default: warnings and errors to stderr.
 	Logger *zap.Logger
@@ -100,6 +105,9 @@ func (c Config) validate(sources []Source) error {
 			return fmt.Errorf("%w: two sources named %q", ErrInvalid, s.Name())
 		}
 		names[s.Name()] = true
+	}
+	if c.Strict && len(c.Weights) > 0 {
+		return fmt.Errorf("%w: Weights of sources that are Strict", ErrInvalid)
 	}
 	for name, weight := range c.Weights {
 		if !names[name] {

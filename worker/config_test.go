@@ -33,6 +33,7 @@ func TestRunRefusesBadSettings(t *testing.T) {
 		"CancelTimeout negative":   {done, worker.Config{CancelTimeout: -1}, q, "CancelTimeout -1ns is negative"},
 		"UnknownDelay negative":    {done, worker.Config{UnknownDelay: -1}, q, "UnknownDelay -1ns is negative"},
 		"weight of nothing":        {done, worker.Config{Weights: map[string]int{"z": 1}}, q, `Weights for "z", which is no source`},
+		"strict weights":           {done, worker.Config{Strict: true, Weights: map[string]int{"q": 1}}, q, `Weights of sources that are Strict`},
 		"weight zero":              {done, worker.Config{Weights: map[string]int{"q": 0}}, q, `Weights["q"] = 0 is not between 1 and 1000`},
 		"weight too high":          {done, worker.Config{Weights: map[string]int{"q": 1001}}, q, `Weights["q"] = 1001`},
 		"no source":                {done, worker.Config{}, nil, "no source"},

@@ -16,8 +16,10 @@ const (
 
 // slots bounds what a worker holds: a goroutine of the pool each, and some
 // fetched ahead for quick handlers. Sources that want them at the same time get
-// them by weight.
+// them by weight, or in their order if they are strict.
 type slots struct {
+	strict bool
+
 	mu     sync.Mutex // guards what follows and the shares
 	size   int        // goroutines
 	ahead  int        // fetched ahead
@@ -44,7 +46,9 @@ type share struct {
 	grant  chan int
 }
 
-func newSlots(size int) *slots { return &slots{size: size, since: time.Now()} }
+func newSlots(size int, strict bool) *slots {
+	return &slots{size: size, strict: strict, since: time.Now()}
+}
 
 // share makes the share of a source.
 func (s *slots) share(weight int) *share {
@@ -139,23 +143,33 @@ func (s *slots) serve() {
 			n := min(sh.ready, batchMost)
 			sh.ready -= n
 			sh.waits = false
+			sh.idle = sh.idle && !s.strict // until its pop has told, nobody behind it is served
 			sh.grant <- n
 		}
 	}
 }
 
-// first is who gets the next slot, if anyone does. Who is popping can have no
-// more put by than its part of all slots, for the pop may hang.
+// first is who gets the next slot, if anyone does.
 func (s *slots) first() *share {
 	var first *share
 	for _, sh := range s.shares {
-		part := float64(s.size+s.ahead) * sh.weight / s.weight
-		if !sh.waits && (sh.idle || float64(sh.ready) >= part) {
-			continue
-		}
-		if first == nil || sh.pass < first.pass {
+		switch {
+		case !sh.waits && (sh.idle || float64(sh.ready) >= s.part(sh)):
+		case s.strict:
+			return sh
+		case first == nil || sh.pass < first.pass:
 			first = sh
 		}
 	}
 	return first
+}
+
+// part is how many slots one that is popping can have put by: its part of all, for
+// the pop may hang. One that is strict gives nothing away.
+func (s *slots) part(sh *share) float64 {
+	all := float64(s.size + s.ahead)
+	if s.strict {
+		return all
+	}
+	return all * sh.weight / s.weight
 }

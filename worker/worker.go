@@ -84,7 +84,7 @@ type pool struct {
 
 func (w *Worker) newPool(base context.Context, cfg Config) *pool {
 	giveBack := func(f *flight) { f.settler.put(f, duly.Settlement{Action: duly.Released}) }
-	p := &pool{slots: newSlots(cfg.Concurrency), done: make(chan struct{})}
+	p := &pool{slots: newSlots(cfg.Concurrency, cfg.Strict), done: make(chan struct{})}
 	p.backlog = newBacklog(giveBack, p.slots.slow)
 	p.executor = &executor{
 		handler: w.handler, base: base, timeout: cfg.Timeout, maxAttempts: cfg.MaxAttempts,

@@ -70,6 +70,8 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	in := flags.Duration("in", 0, "how long from now it is due")
 	at := flags.String("at", "", "when it is due, as 2006-01-02T15:04:05Z")
 	payload := flags.String("payload", "", "the payload; - reads standard input")
+	expires := flags.String("expires", "", "when it becomes useless, as 2006-01-02T15:04:05Z")
+	onExpiry := flags.String("on-expiry", string(duly.Buried), "what becomes of it then: bury or drop")
 	conflict := flags.String("on-conflict", string(queue.Keep), "keep, replace or earliest")
 	q, words, err := t.queue(flags, args, 2, 2)
 	if err != nil {
@@ -80,6 +82,12 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload)}
+	if *expires != "" {
+		task.OnExpiry = duly.Action(*onExpiry)
+		if task.Expires, err = moment("-expires", *expires); err != nil {
+			return err
+		}
+	}
 	if *payload == "-" {
 		if task.Payload, err = io.ReadAll(io.LimitReader(t.in, payloadMost)); err != nil {
 			return err
@@ -99,11 +107,16 @@ func dueOption(in time.Duration, at string) (queue.EnqueueOption, error) {
 	if in != 0 {
 		return nil, fmt.Errorf("%w: both -in and -at", errUsage)
 	}
-	due, err := time.Parse(time.RFC3339Nano, at)
+	due, err := moment("-at", at)
+	return queue.At(due), err
+}
+
+func moment(flag, text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: -at %q is not like 2006-01-02T15:04:05Z", errUsage, at)
+		return t, fmt.Errorf("%w: %s %q is not like 2006-01-02T15:04:05Z", errUsage, flag, text)
 	}
-	return queue.At(due), nil
+	return t, nil
 }
 
 func cancel(ctx context.Context, t *tool, args []string) error {

@@ -62,6 +62,16 @@ func commandsWork(t *testing.T, addr string) {
 	if o := object(t, addr, "enqueue", "orders", "order.cancel", "-id", "a", "-in", "1h", "-payload", "p"); o["outcome"] != "added" {
 		t.Errorf("enqueue: %v", o)
 	}
+	expires := []string{"enqueue", "orders", "k", "-id", "x", "-expires", "2200-01-01T00:00:00Z", "-on-expiry", "drop"}
+	if o := object(t, addr, expires...); o["outcome"] != "added" {
+		t.Errorf("enqueue with -expires: %v", o)
+	}
+	if o := object(t, addr, "get", "orders", "x"); o["expires"] != "2200-01-01T00:00:00.000000Z" || o["on_expiry"] != "drop" {
+		t.Errorf("get x: %v", o)
+	}
+	if o := object(t, addr, "cancel", "orders", "x"); o["cancelled"] != true {
+		t.Errorf("cancel x: %v", o)
+	}
 	if status, _, errs := invoke(t, addr, "from stdin", "enqueue", "orders", "k", "-id", "b", "-payload", "-"); status != 0 {
 		t.Errorf("enqueue from stdin: %s", errs)
 	}
@@ -154,6 +164,8 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"enqueue", "q", "k", "-in", "5"},
 		{"enqueue", "q", "k", "-on-conflict", "fight"},
 		{"enqueue", "q", "k", "-at", "9999-01-01T00:00:00Z"},
+		{"enqueue", "q", "k", "-expires", "soon"},
+		{"enqueue", "q", "k", "-expires", "2100-01-01T00:00:00Z", "-on-expiry", "cry"},
 		{"reschedule", "q"},
 		{"cancel", "q"},
 		{"revive", "q"},

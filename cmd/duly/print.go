@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
 )
 
@@ -123,6 +125,9 @@ func taskObject(t *queue.Info, payload bool) map[string]any {
 	}
 	if !t.Replacement.IsZero() {
 		o["replacement"] = stamp(t.Replacement)
+	}
+	if !t.Expires.IsZero() {
+		o["expires"], o["on_expiry"] = stamp(t.Expires), cmp.Or(t.OnExpiry, duly.Buried)
 	}
 	if payload {
 		o["payload"] = content(t)

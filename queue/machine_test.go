@@ -24,7 +24,11 @@ type machine struct {
 
 const machineLease = time.Hour
 
-var machineIDs = rapid.SampledFrom([]string{"a", "b", "c:1", "d\x20", "é"})
+// machineIDs makes a generator. Generators name themselves at their first use, so
+// histories that are made at the same time must not share one.
+func machineIDs() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{"a", "b", "c:1", "d\x20", "é"})
+}
 
 // Invariants 1 to 7, whatever is done in whatever order.
 func TestAnyHistoryOfVerbsIsThatOfTheModel(t *testing.T) {
@@ -111,7 +115,7 @@ func (s *machine) drawTime(rt *rapid.T) (queue.EnqueueOption, func(now span) spa
 func (s *machine) enqueue(rt *rapid.T) {
 	conflict := rapid.SampledFrom([]queue.Conflict{queue.Keep, queue.Replace, queue.Earliest}).Draw(rt, "conflict")
 	var tasks []duly.Task
-	for _, id := range rapid.SliceOfN(machineIDs, 1, 3).Draw(rt, "ids") {
+	for _, id := range rapid.SliceOfN(machineIDs(), 1, 3).Draw(rt, "ids") {
 		s.count++
 		tasks = append(tasks, duly.Task{ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count)})
 	}
@@ -227,14 +231,14 @@ func (s *machine) extend(rt *rapid.T) {
 }
 
 func (s *machine) cancel(rt *rapid.T) {
-	id := machineIDs.Draw(rt, "id")
+	id := machineIDs().Draw(rt, "id")
 	state, err := s.q.Cancel(rt.Context(), id)
 	check(rt, err)
 	same(rt, "cancel", state, s.m.cancel(id))
 }
 
 func (s *machine) remove(rt *rapid.T) {
-	id := machineIDs.Draw(rt, "id")
+	id := machineIDs().Draw(rt, "id")
 	at := int64(12345)
 	t := s.m.tasks[id]
 	matches := t != nil && rapid.Bool().Draw(rt, "its own due time")
@@ -251,7 +255,7 @@ func (s *machine) remove(rt *rapid.T) {
 }
 
 func (s *machine) reschedule(rt *rapid.T) {
-	id := machineIDs.Draw(rt, "id")
+	id := machineIDs().Draw(rt, "id")
 	opt, when := s.drawTime(rt)
 	var state queue.State
 	now := s.during(rt, func() (err error) {
@@ -262,7 +266,7 @@ func (s *machine) reschedule(rt *rapid.T) {
 }
 
 func (s *machine) revive(rt *rapid.T) {
-	some := rapid.SliceOfN(machineIDs, 1, 3).Draw(rt, "ids")
+	some := rapid.SliceOfN(machineIDs(), 1, 3).Draw(rt, "ids")
 	n := 0
 	now := s.during(rt, func() (err error) {
 		n, err = s.q.Revive(rt.Context(), some...)

@@ -25,7 +25,8 @@
 // # Guarantees
 //
 // A task runs at least once: it is worse to lose a task than to run it twice.
-// It never runs before its due time. While one delivery of a task holds its
+// One that expires first is not run but buried, or dropped if it asks for that.
+// No task runs before its due time. While one delivery of a task holds its
 // lease, there is no other.
 //
 // # Caveats
@@ -72,9 +73,10 @@ type Task struct {
 	// cause ErrTimeout. Default: the worker's, 30 minutes.
 	Timeout time.Duration
 
-	// Expires is when the task becomes useless, by the server's clock and to the
-	// µs: an attempt that has not started by then is not made, be it the first or
-	// a retry. At most the year 2255. Default: never.
+	// Expires is when the task becomes useless, by the server's clock: an attempt
+	// that has not started by then is not made, be it the first or a retry. A
+	// worker knows that clock but for the time that the answer to its pop took. In
+	// whole µs; at most the year 2255. Default: never.
 	Expires time.Time
 
 	// OnExpiry is what then becomes of it: Buried, with [ErrExpired], or Dropped.

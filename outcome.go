@@ -1,7 +1,6 @@
 package duly
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -43,7 +42,11 @@ func (d *Delivery) Expired(now time.Time) (Settlement, bool) {
 	if d.Expires.IsZero() || !now.After(d.Expires) {
 		return Settlement{}, false
 	}
-	return Settlement{Delivery: d, Action: cmp.Or(d.OnExpiry, Buried), Err: ErrExpired}, true
+	action := Buried
+	if d.OnExpiry == Dropped {
+		action = Dropped
+	}
+	return Settlement{Delivery: d, Action: action, Err: ErrExpired}, true
 }
 
 // outcome is the error by which a handler asks for something else than the

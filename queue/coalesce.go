@@ -91,9 +91,10 @@ func (c *coalescer) abandon(ctx context.Context, t *trip, p *parcel) error {
 	return ctx.Err()
 }
 
-// room says whether a trip may leave now. mu is held.
+// room says whether a trip may leave now: one that is full, as it is if another is
+// behind it, is worth it whatever its size. mu is held.
 func (c *coalescer) room(t *trip) bool {
-	return len(c.out) == 0 || len(c.out) == 1 && t.callers >= worth
+	return len(c.out) == 0 || len(c.out) == 1 && (t.callers >= worth || len(c.waiting) > 1)
 }
 
 // depart lets trips leave that anyone waits for, as far as there is room. mu is

@@ -149,6 +149,20 @@ func TestConcurrentEnqueuesShareARoundTrip(t *testing.T) {
 	})
 }
 
+// A trip that takes no more is worth it, or it would hold back those behind.
+func TestAFullTripLeavesThoughItIsSmall(t *testing.T) {
+	inHall(t, func(t *testing.T, h *hall) {
+		h.call(t, "first", "first")
+		h.call(t, "one", "a")
+		equal(t, "sizes", h.sizes(), []int{1})
+		h.call(t, "two", "a") // one ID twice does not go together
+		equal(t, "sizes", h.sizes(), []int{1, 1})
+		h.open(nil, nil, nil)
+		h.want(t, "one", queue.Added)
+		h.want(t, "two", queue.Kept)
+	})
+}
+
 func TestEachOfSharedEnqueuesHasItsOwnOptionsAndReceipt(t *testing.T) {
 	inHall(t, func(t *testing.T, h *hall) {
 		h.call(t, "first", "a", queue.In(time.Hour))

@@ -34,6 +34,8 @@ var badRecords = map[string]string{
 	"huge map":          "\x01\xbb\x7f\xff\xff\xff\xff\xff\xff\xff",
 	"indefinite length": "\x01\xbf\x01dtest\xff",
 	"a tag":             "\x01\xc1\xa1\x01dtest",
+	"expired in 1969":   "\x01\xa2\x01dtest\x07\x20",
+	"odd expiry":        "\x01\xa2\x01dtest\x08elater",
 	"deep nesting":      "\x01\xa2\x01dtest\x04" + strings.Repeat("\xa1\x01", 100) + "\x01",
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // Revive takes tasks out of the dead letter: they are due now, as if they had
-// never failed. It returns how many of the IDs were there.
+// never failed. It returns how many of the IDs were there. One that has expired is
+// buried again: to run it all the same, enqueue it anew with Replace.
 func (q *Queue) Revive(ctx context.Context, ids ...string) (int, error) {
 	for _, id := range ids {
 		if err := checkText("task ID", id, MaxID); err != nil {

@@ -131,13 +131,14 @@ func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 }
 
 // Enqueue adds a task, due now unless [In] or [At] says otherwise. Once it
-// returns without an error the task will run at least once, or end visibly.
+// returns without an error the task will run at least once, or end visibly, or
+// be dropped when it has expired if it asks for that.
 // After [ErrUnknownOutcome] it may be there or not: enqueue it again, with the
 // receipt's ID if it had none.
 //
 // Calls through one Queue value share round trips: a call leaves at once if none
 // is under way, and together with others once that is back or has taken 100 ms, or
-// they are 64. Two trips are under way at most, unless one takes that long.
+// they are 64 or fill a trip. Two trips are under way at most, unless one takes that long.
 // Each has its own receipt and error, and waits no longer than its own ctx.
 func (q *Queue) Enqueue(ctx context.Context, task duly.Task, opts ...EnqueueOption) (Receipt, error) {
 	o, err := enqueueOptionsOf(opts)

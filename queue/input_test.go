@@ -128,6 +128,7 @@ func TestEnqueueRefusesBadTasksBeforeTheNetwork(t *testing.T) {
 		"MaxAttempts":       {Kind: "k", MaxAttempts: -1},
 		"Timeout":           {Kind: "k", Timeout: -1},
 		"Expires":           {Kind: "k", Expires: time.UnixMicro(queue.MaxDue).AddDate(1, 0, 0)},
+		"Expires of old":    {Kind: "k", Expires: time.Date(-400_000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"Expires in 1970":   {Kind: "k", Expires: time.Unix(0, 0)},
 		"OnExpiry":          {Kind: "k", OnExpiry: duly.Retried},
 		"no ID from Kind":   duly.Kind[int]{Name: "k", ID: func(int) string { return "" }}.Task(1),

@@ -79,6 +79,9 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	if r.Expires < 0 {
 		return duly.Task{ID: id}, fmt.Errorf("%w: expires before 1970", ErrCorrupt)
 	}
+	if !isExpiry(r.OnExpiry) {
+		return duly.Task{ID: id}, fmt.Errorf("%w: on expiry %q", ErrCorrupt, r.OnExpiry)
+	}
 	task := duly.Task{
 		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
 		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout, OnExpiry: r.OnExpiry,
@@ -131,13 +134,16 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, t.MaxAttempts)
 	case t.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, t.Timeout)
-	case !t.Expires.IsZero() && (t.Expires.Year() > 2255 || t.Expires.UnixMicro() <= 0):
+	case !t.Expires.IsZero() && (t.Expires.Year() < 1970 || t.Expires.Year() > 2255 || t.Expires.UnixMicro() <= 0):
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
-	case t.OnExpiry != "" && t.OnExpiry != duly.Buried && t.OnExpiry != duly.Dropped:
+	case !isExpiry(t.OnExpiry):
 		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
 	}
 	return nil
 }
+
+// isExpiry reports whether an action is one for a task that has expired.
+func isExpiry(a duly.Action) bool { return a == "" || a == duly.Buried || a == duly.Dropped }
 
 // encodeFailure and decodeFailure are the codec of the fail hash.
 func encodeFailure(failures int, err error) string {

@@ -52,8 +52,9 @@ type Config struct {
 	Weights map[string]int
 
 	// Strict serves sources in the order in which New is given them: one gets a
-	// slot only if those before it have nothing due, or a pop from them hangs for
-	// its 5 s. Those behind can starve. It goes without Weights. Default: false.
+	// slot only if those before it have nothing due, are paused or locked, or
+	// cannot be reached. A pop that hangs holds up those behind it for 5 s. They can
+	// starve. It goes without Weights. Default: false.
 	Strict bool
 
 	// Logger takes what happens. Task IDs, kinds and errors are logged, payloads

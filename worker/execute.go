@@ -50,6 +50,7 @@ type executor struct {
 // The deferred parts also run if the handler, or a backoff, ends this goroutine.
 func (x *executor) execute(f *flight) {
 	if verdict, late := f.Expired(f.Popped.Add(time.Since(f.fetched))); late {
+		f.expire()
 		x.expired(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 		return

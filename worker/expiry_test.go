@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -112,4 +113,33 @@ func TestExpiredTasksOnARealRedis(t *testing.T) {
 			t.Errorf("%s is %s, want %s", id, info.State, want)
 		}
 	}
+}
+
+// A quick handler is fetched ahead for: what waits here is late all the same.
+func TestATaskThatExpiresInTheBacklogIsNotRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFake("q")
+		f.trip = time.Millisecond
+		useless := time.Now().Add(100*time.Millisecond + 500*time.Microsecond)
+		for i := range 300 {
+			f.addTask(duly.Task{ID: fmt.Sprintf("%03d", i), Kind: "k", Expires: useless, OnExpiry: duly.Dropped}, 0)
+		}
+		ran := 0
+		w := launch(t, handler(func(_ context.Context, d *duly.Delivery) error {
+			if ran++; !d.Expires.IsZero() && time.Since(useless) > f.trip {
+				t.Errorf("run %d is %v late", ran, time.Since(useless))
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		}), worker.Config{Concurrency: 1}, f)
+		pass(time.Second)
+		if expired := w.Stats().Expired; ran < 50 || ran+int(expired) != 300 {
+			t.Errorf("%d ran, %d expired", ran, expired)
+		}
+		f.add("after", 0)
+		pass(time.Second)
+		if len(f.ends("after")) == 0 {
+			t.Error("the slot is lost")
+		}
+	})
 }

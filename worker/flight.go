@@ -23,6 +23,7 @@ type flight struct {
 	renewal time.Time  // when the keeper is to extend it
 	lost    bool
 	ran     bool
+	expired bool // the task had; it is done without having run
 }
 
 // leaseEnd is when a lease ends for its holder: counted from before the request
@@ -54,11 +55,19 @@ func (f *flight) lose() {
 	}
 }
 
-// started reports whether the handler was called.
-func (f *flight) started() bool {
+// expire notes that the handler is not called, for the task has expired.
+func (f *flight) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ran
+	f.expired = true
+}
+
+// done reports whether the task had its turn: its handler was called, or it had
+// expired.
+func (f *flight) done() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ran || f.expired
 }
 
 // held reports whether the lease is held at a time, as far as this process

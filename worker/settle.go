@@ -148,7 +148,7 @@ func (s *settler) finish(flights []*flight) {
 	}
 	ran := 0
 	for _, f := range flights {
-		if f.started() {
+		if f.done() {
 			ran++
 		}
 	}

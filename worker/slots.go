@@ -65,6 +65,9 @@ func (s *slots) take(ctx context.Context, sh *share) int {
 	s.mu.Lock()
 	sh.pass = max(sh.pass, s.pass) // nothing is saved up
 	sh.waits = true
+	if s.strict {
+		s.takeBack(sh)
+	}
 	s.serve()
 	s.mu.Unlock()
 	select {
@@ -79,6 +82,14 @@ func (s *slots) take(ctx context.Context, sh *share) int {
 	}
 	sh.waits = false
 	return 0
+}
+
+// takeBack takes what is put by for those behind a share: their pops may hang.
+func (s *slots) takeBack(sh *share) {
+	for i := len(s.shares) - 1; s.shares[i] != sh; i-- {
+		s.out -= s.shares[i].ready
+		s.shares[i].ready = 0
+	}
 }
 
 // refund gives back slots for which there was no task.

@@ -10,8 +10,8 @@ type Stats struct {
 	// Acked, Dropped, Retried, Released and Buried count settled deliveries.
 	Acked, Dropped, Retried, Released, Buried int64
 
-	// Expired counts the deliveries whose task had become useless. They were
-	// dropped or buried, and count there too.
+	// Expired counts the deliveries whose task had become useless. They count as
+	// Dropped or Buried too, or as Lost.
 	Expired int64
 
 	// Lost counts the deliveries whose lease was lost before they were settled:

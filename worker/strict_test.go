@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,4 +79,52 @@ func TestStrictQueuesOnARealRedis(t *testing.T) {
 			t.Errorf("run %d is of the queue %s", i+1, name)
 		}
 	}
+}
+
+// What is put by for the second while it is asked is the first's when it has work.
+func TestAStrictSourceNeedNotWaitForAPopOfOneBehindIt(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		high, low := newFake("high"), &endless{fake: newFake("low")}
+		started := make(map[string]time.Time)
+		var begun atomic.Int64 // so that one slot becomes free after the other
+		launch(t, handler(func(_ context.Context, d *duly.Delivery) error {
+			if d.Queue == "high" {
+				started[d.ID] = time.Now()
+			}
+			time.Sleep(time.Second + time.Duration(begun.Add(1))*50*time.Millisecond)
+			return nil
+		}), worker.Config{Concurrency: 4, Strict: true}, high, low)
+		pass(time.Second / 2)
+		hung := make(chan struct{})
+		defer close(hung)
+		low.meddle(on("pop", hang(hung)))
+		pass(time.Second) // the pop for the first free slot hangs, three are put by
+		high.add("urgent", 0)
+		since := time.Now()
+		pass(500 * time.Millisecond)
+		if at, ok := started["urgent"]; !ok || at.Sub(since) > 10*time.Millisecond {
+			t.Errorf("started: %v, after %v", ok, at.Sub(since))
+		}
+	})
+}
+
+// All that becomes free while the first is being asked is put by for it.
+func TestAStrictSourceIsWaitedForWhileItIsAsked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		high, low := newFake("high"), &endless{fake: newFake("low")}
+		high.trip = 300 * time.Millisecond
+		high.addMany(1000)
+		began, ofLow := time.Now(), 0
+		launch(t, handler(func(_ context.Context, d *duly.Delivery) error {
+			if d.Queue == "low" && time.Since(began) > time.Second { // at the start it may be the quicker to ask
+				ofLow++
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}), worker.Config{Concurrency: 4, Strict: true}, high, low)
+		pass(20 * time.Second)
+		if ran := len(high.ends()); ofLow > 0 || ran < 40 {
+			t.Errorf("%d of the second ran, and %d of the first, which had more", ofLow, ran)
+		}
+	})
 }

@@ -71,7 +71,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	at := flags.String("at", "", "when it is due, as 2006-01-02T15:04:05Z")
 	payload := flags.String("payload", "", "the payload; - reads standard input")
 	expires := flags.String("expires", "", "when it becomes useless, as 2006-01-02T15:04:05Z")
-	onExpiry := flags.String("on-expiry", string(duly.Buried), "what becomes of it then: bury or drop")
+	onExpiry := flags.String("on-expiry", "", "what becomes of it then: bury (default) or drop")
 	conflict := flags.String("on-conflict", string(queue.Keep), "keep, replace or earliest")
 	q, words, err := t.queue(flags, args, 2, 2)
 	if err != nil {
@@ -82,7 +82,10 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload)}
-	if *expires != "" {
+	switch {
+	case *expires == "" && *onExpiry != "":
+		return fmt.Errorf("%w: -on-expiry without -expires", errUsage)
+	case *expires != "":
 		task.OnExpiry = duly.Action(*onExpiry)
 		if task.Expires, err = moment("-expires", *expires); err != nil {
 			return err
@@ -113,7 +116,7 @@ func dueOption(in time.Duration, at string) (queue.EnqueueOption, error) {
 
 func moment(flag, text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	if err != nil || t.IsZero() {
 		return t, fmt.Errorf("%w: %s %q is not like 2006-01-02T15:04:05Z", errUsage, flag, text)
 	}
 	return t, nil

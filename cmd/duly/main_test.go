@@ -165,6 +165,8 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"enqueue", "q", "k", "-on-conflict", "fight"},
 		{"enqueue", "q", "k", "-at", "9999-01-01T00:00:00Z"},
 		{"enqueue", "q", "k", "-expires", "soon"},
+		{"enqueue", "q", "k", "-expires", "0001-01-01T00:00:00Z"},
+		{"enqueue", "q", "k", "-on-expiry", "drop"},
 		{"enqueue", "q", "k", "-expires", "2100-01-01T00:00:00Z", "-on-expiry", "cry"},
 		{"reschedule", "q"},
 		{"cancel", "q"},

@@ -219,7 +219,7 @@ func checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: %d headers, over %d", worker.ErrInvalid, len(t.Headers), maxHeaders)
 	case t.MaxAttempts < 0 || t.Timeout < 0:
 		return fmt.Errorf("%w: negative MaxAttempts %d or Timeout %v", worker.ErrInvalid, t.MaxAttempts, t.Timeout)
-	case !t.Expires.IsZero() && (t.Expires.Year() > 2255 || t.Expires.UnixMicro() <= 0):
+	case !t.Expires.IsZero() && (t.Expires.Year() < 1970 || t.Expires.Year() > 2255 || t.Expires.UnixMicro() <= 0):
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", worker.ErrInvalid, t.Expires)
 	case t.OnExpiry != "" && t.OnExpiry != duly.Buried && t.OnExpiry != duly.Dropped:
 		return fmt.Errorf("%w: OnExpiry %q", worker.ErrInvalid, t.OnExpiry)

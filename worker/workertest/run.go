@@ -41,6 +41,8 @@ var ErrEndless = errors.New("workertest: no end of due tasks")
 // backoff may choose, 1 s doubled with every attempt up to 10 min. So a test
 // that advances the clock by it can rely on the retry.
 //
+// A task that has expired by the source's clock is not run but settled.
+//
 // Handlers run in the caller's goroutine, so they may call t.Fatal. A panic is a
 // failed attempt, and the settlement's Err a [*worker.PanicError].
 //

@@ -230,3 +230,30 @@ func TestRunDueReportsWhatWentWrong(t *testing.T) {
 		})
 	}
 }
+
+func TestRunDueDoesNotRunWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	src := workertest.NewSource("orders")
+	buried, dropped, runs := task("buried"), task("dropped"), task("runs")
+	buried.Expires, dropped.Expires, runs.Expires = src.Now().Add(time.Minute), src.Now().Add(time.Minute), src.Now().Add(time.Hour)
+	dropped.OnExpiry = duly.Dropped
+	for _, task := range []duly.Task{buried, dropped, runs} {
+		add(t, src, time.Second, task)
+	}
+	src.Advance(2 * time.Minute)
+	done, err := workertest.RunDue(t.Context(), src, handler(func(_ context.Context, d *duly.Delivery) error {
+		if d.ID != "runs" {
+			t.Errorf("%s was run", d.ID)
+		}
+		return nil
+	}))
+	must(t, err)
+	got := make(map[string]duly.Action)
+	for _, settled := range done {
+		got[settled.Delivery.ID] = settled.Action
+	}
+	want := map[string]duly.Action{"buried": duly.Buried, "dropped": duly.Dropped, "runs": duly.Acked}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("settled as %v, want %v", got, want)
+	}
+}

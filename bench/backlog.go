@@ -99,15 +99,7 @@ func (t *trial) besides(ctx context.Context, p *pile, size, base int, first bool
 		way = singly
 	}
 	p.near += 100_000_000 // numbers that no other measurement uses
-	before, err := t.cpu(ctx)
-	if err != nil {
-		return err
-	}
-	n, took, err := enqueueFor(ctx, s, way, t.scale.enqueue, p.near)
-	if err != nil {
-		return err
-	}
-	after, err := t.cpu(ctx)
+	e, err := t.enqueueInto(ctx, s, way, p.near)
 	if err != nil {
 		return err
 	}
@@ -115,8 +107,8 @@ func (t *trial) besides(ctx context.Context, p *pile, size, base int, first bool
 	if err != nil {
 		return err
 	}
-	t.recordBesides("enqueue in batches or from 256 callers", "tasks/s", size, base, float64(n)/took.Seconds())
-	t.recordBesides("enqueue, Redis CPU a task", "µs", size, base, perTask(after-before, n))
+	t.recordBesides("enqueue in batches or from 256 callers", "tasks/s", size, base, e.rate)
+	t.recordBesides("enqueue, Redis CPU a task", "µs", size, base, e.cpu)
 	t.recordBesides("process, "+fullSpeed.String(), "tasks/s", size, base, d.rate)
 	t.recordBesides("process, Redis CPU a task", "µs", size, base, d.cpu)
 	count, longest, err := t.redis.slowest(ctx)

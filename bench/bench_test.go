@@ -38,6 +38,9 @@ func TestQuickRun(t *testing.T) {
 			}
 		}
 	}
+	if metric := "process, " + fullSpeed.String() + ": in evalsha"; !seen["duly, "+metric] {
+		t.Errorf("no %q of duly", metric)
+	}
 	for _, want := range []string{"## enqueue", "## process", "## cpu", "| duly ", "× raw"} {
 		if !strings.Contains(tables.String(), want) {
 			t.Errorf("no %q in the tables:\n%s", want, tables.String())

@@ -61,24 +61,37 @@ func (t *trial) enqueue(ctx context.Context, way enqueueWay) (err error) {
 	if err != nil {
 		return err
 	}
+	e, err := t.enqueueInto(ctx, s, way, warm)
+	if err != nil {
+		return err
+	}
+	if err := settled(ctx, s, warm+e.n); err != nil {
+		return err
+	}
+	t.record(way.String(), "tasks/s", e.rate)
+	t.recordCPU("enqueue, "+way.String(), e.cpu)
+	return nil
+}
+
+// An enqueued is how many tasks were enqueued, how fast, and the µs of Redis's CPU
+// that each took.
+type enqueued struct {
+	n         int
+	rate, cpu float64
+}
+
+// enqueueInto enqueues tasks numbered from first for as long as a measurement takes.
+func (t *trial) enqueueInto(ctx context.Context, s session, way enqueueWay, first int) (e enqueued, err error) {
 	before, err := t.cpu(ctx)
 	if err != nil {
-		return err
+		return e, err
 	}
-	n, took, err := enqueueFor(ctx, s, way, t.scale.enqueue, warm)
+	n, took, err := enqueueFor(ctx, s, way, t.scale.enqueue, first)
 	if err != nil {
-		return err
+		return e, err
 	}
 	after, err := t.cpu(ctx)
-	if err != nil {
-		return err
-	}
-	if err := settled(ctx, s, warm+n); err != nil {
-		return err
-	}
-	t.record(way.String(), "tasks/s", float64(n)/took.Seconds())
-	t.recordCPU("enqueue, "+way.String(), perTask(after-before, n))
-	return nil
+	return enqueued{n, float64(n) / took.Seconds(), perTask(after-before, n)}, err
 }
 
 // enqueueFor enqueues tasks numbered from first for some time, and returns how

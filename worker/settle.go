@@ -146,14 +146,14 @@ func (s *settler) finish(flights []*flight) {
 	if len(flights) == 0 {
 		return
 	}
-	ran := 0
+	done := 0
 	for _, f := range flights {
 		if f.done() {
-			ran++
+			done++
 		}
 	}
 	s.keeper.remove(flights)
-	s.slots.free(len(flights), ran)
+	s.slots.free(len(flights), done)
 }
 
 func (s *settler) count(settlements []duly.Settlement, lost []*duly.Delivery) {

@@ -105,12 +105,12 @@ func (s *slots) refund(sh *share, n int) {
 	s.serve()
 }
 
-// free gives back the slots of n tasks, of which the pool has run some.
-func (s *slots) free(n, ran int) {
+// free gives back the slots of n tasks, of which the pool is done with some.
+func (s *slots) free(n, done int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out -= n
-	s.done += ran
+	s.done += done
 	s.adapt(time.Now())
 	s.serve()
 }

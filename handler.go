@@ -83,6 +83,17 @@ type Task struct {
 	// Default: Buried.
 	OnExpiry Action
 
+	// Every makes the task recur: when a worker has run it, it is due again at the
+	// next tick of this schedule, under the same ID and never twice at a time. It
+	// is read by workers, as package worker says; a queue only keeps it. Such a
+	// task needs an ID. At most 200 bytes. Default: the task runs once.
+	Every string
+
+	// Grace is how late an attempt at a recurring task may start, counted from
+	// when it was due; one that cannot is skipped, and the task waits for its next
+	// tick. Default: none is skipped, it runs once, however late.
+	Grace time.Duration
+
 	err error
 }
 

@@ -9,34 +9,43 @@ import (
 
 // Cancel removes the task of an ID if it is due, and returns the state that it
 // found: Due means that the task is gone and will not run. Leased means that it
-// is running and goes on; a replacement that waits for its end is removed. Dead
-// and Missing tasks are left alone. After [ErrUnknownOutcome] cancel again.
+// is running and goes on; a replacement that waits for its end is removed. If it
+// recurs this is its last run: it is gone when that settles or its lease runs out,
+// however it ends. Dead and Missing tasks are left alone. After an error cancel
+// again.
 func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
-	word, err := q.cancel(ctx, id, "")
-	if err != nil {
-		return "", fmt.Errorf("queue: cancel %.512q in %q: %w", id, q.name, err)
+	for last := ""; ; {
+		word, record, err := q.cancel(ctx, id, "", last)
+		if err != nil {
+			return "", fmt.Errorf("queue: cancel %.512q in %q: %w", id, q.name, err)
+		}
+		task, _ := decodeRecord(id, record) // what does not decode does not recur
+		if task.Every == "" || record == last {
+			return State(word), nil
+		}
+		last = record // another one only if it was replaced and popped in between
 	}
-	return State(word), nil
 }
 
 // Remove removes the task of an ID if it is still due at the given time, as
 // [Queue.Peek] or a receipt told it, and reports whether it did. It leaves a
 // task alone that has been enqueued again or rescheduled since.
 func (q *Queue) Remove(ctx context.Context, id string, due time.Time) (bool, error) {
-	word, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10))
+	word, _, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10), "")
 	if err != nil {
 		return false, fmt.Errorf("queue: remove %.512q from %q: %w", id, q.name, err)
 	}
 	return word == string(Due), nil
 }
 
-func (q *Queue) cancel(ctx context.Context, id, due string) (string, error) {
+// cancel returns the state found, and the record of a leased task.
+func (q *Queue) cancel(ctx context.Context, id, due, last string) (state, record string, err error) {
 	if err := checkText("task ID", id, MaxID); err != nil {
-		return "", err
+		return "", "", err
 	}
-	got, err := q.run(ctx, cancelScript, q.keys.forCancel(), id, due)
-	word, _ := got.(string)
-	return word, err
+	got, err := q.run(ctx, cancelScript, q.keys.forCancel(), id, due, last)
+	list, _ := got.([]any)
+	return reply(list).text(0), reply(list).text(1), err
 }
 
 // Reschedule makes a due task due at another time: one option, [In] or [At]. It

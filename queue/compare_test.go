@@ -1,12 +1,14 @@
 package queue_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
 )
 
@@ -34,6 +36,31 @@ func (s *machine) time(rt *rapid.T) {
 	t.end = span{1, 1}
 }
 
+// recur asks for one of two tasks of an ID, so that it is often there already.
+func (s *machine) recur(rt *rapid.T) {
+	id := machineIDs().Draw(rt, "id")
+	task := duly.Task{ID: id, Kind: "test", Payload: rapid.SampledFrom([][]byte{{'1'}, {'2'}}).Draw(rt, "payload"), Every: "@hourly"}
+	hours := time.Duration(rapid.IntRange(1, 4).Draw(rt, "hours")) * time.Hour
+	var due, first time.Time
+	dead := false
+	now := s.during(rt, func() (err error) {
+		due, err = s.q.Recur(rt.Context(), task, func(now time.Time) time.Time {
+			first = now.Add(hours + 45*time.Minute)
+			return first
+		})
+		if dead = errors.Is(err, duly.ErrDead); dead {
+			return nil
+		}
+		return err
+	})
+	at := first.UnixMicro()
+	want, wantDead := s.m.recur(task, span{at, at}, now)
+	same(rt, "recurs", []any{dead, due.IsZero()}, []any{wantDead, want == span{}})
+	if at := due.UnixMicro(); !due.IsZero() && (at < want.lo || at > want.hi) {
+		rt.Fatalf("%s recurs at %d, want %d to %d", id, at, want.lo, want.hi)
+	}
+}
+
 // compare fails the test unless Redis holds what the model does, and makes the
 // model's times exact.
 func (s *machine) compare(rt *rapid.T) {
@@ -57,11 +84,14 @@ func (s *machine) compare(rt *rapid.T) {
 		case queue.Dead:
 			narrow(rt, "death of "+id, &t.end, held.dead, id)
 		}
-		if t.failures > 0 {
+		if t.failures > 0 || t.lapsed {
 			want.fail[id] = strconv.Itoa(t.failures) + ":test"
 		}
 		if t.crashes > 0 {
 			want.crash[id] = strconv.Itoa(t.crashes)
+		}
+		if t.last {
+			want.next[id] = "-"
 		}
 		if t.next != nil {
 			digits, _, _ := strings.Cut(held.next[id], ":")

@@ -24,7 +24,7 @@
 //	                  ▲ ▲                 │  │
 //	                  │ └─────────────────┘  │ Settle: bury
 //	                  │  Settle: retry,      │ or too many crashes
-//	                  │  release;            ▼
+//	                  │  release, repeat;    ▼
 //	                  │  lease ran out      dead ──▶ (none)  Purge
 //	                  └──────────────────────┘
 //	                          Revive
@@ -32,6 +32,11 @@
 // Due is a comparison, not a stage: a scheduled, a ready and a retrying task
 // differ only in when they are due. Cancel, Remove and Reschedule act on due
 // tasks.
+//
+// A recurring task is one task all its life, at most once in the queue: a run that
+// is over makes it due again, at the time that the worker read from its schedule,
+// in the same step that ends the run. Recur adds it, or changes it; Cancel removes
+// it, and of a running one makes this run the last.
 //
 // # Redis keys
 //
@@ -42,7 +47,8 @@
 //	…leased  zset    <fence>:<due>:<id> → when the lease ends
 //	…dead    zset    id → when it died
 //	…task    hash    id → record, see below; exists exactly while the id is in one of the above
-//	…next    hash    id → <due>:<record> that takes a running task's place when it settles
+//	…next    hash    id → <due>:<record> that takes a running task's place when it settles, or - if
+//	                 nothing does, for a recurring one that was cancelled
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
 //	…fence   string  the last fencing token
@@ -77,6 +83,8 @@
 //     one chance left are tried one at a time, each for a third of a lease at
 //     most, so that the one that kills workers does not take along those that
 //     ran beside it.
+//   - A recurring task that kills its workers is buried as any other: it is dead,
+//     visibly, until it is revived, or replaced by one that has changed.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

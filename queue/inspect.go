@@ -141,8 +141,8 @@ type Stats struct {
 	Paused, Locked bool
 
 	// Counters of what has happened since the queue was first used, by name:
-	// enqueued, ack, drop, retry, release, bury (by handlers), buried (without
-	// one), reclaimed, cancelled, revived, purged.
+	// enqueued, ack, drop, retry, release, repeat, bury (by handlers), buried
+	// (without one), reclaimed, cancelled, revived, purged.
 	Counters map[string]int64
 }
 

@@ -67,4 +67,6 @@ func (k *keys) forRevive() []string {
 
 func (k *keys) forPurge() []string { return []string{k.dead, k.task, k.fail, k.crash, k.stat} }
 
+func (k *keys) forNow() []string { return []string{k.due} }
+
 func (k *keys) forPause() []string { return []string{k.conf, k.wake} }

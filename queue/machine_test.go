@@ -67,6 +67,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"settle":     s.settle,
 			"extend":     s.extend,
 			"cancel":     s.cancel,
+			"recur":      s.recur,
 			"remove":     s.remove,
 			"reschedule": s.reschedule,
 			"revive":     s.revive,
@@ -192,12 +193,13 @@ func (s *machine) drawKnown(rt *rapid.T) []*duly.Delivery {
 }
 
 func (s *machine) settle(rt *rapid.T) {
-	actions := rapid.SampledFrom([]duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried})
+	actions := rapid.SampledFrom([]duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried, duly.Repeated})
 	var settlements []duly.Settlement
 	for _, d := range s.drawKnown(rt) {
 		settlements = append(settlements, duly.Settlement{
 			Delivery: d, Action: actions.Draw(rt, "action"), Err: errors.New("test"),
 			In: time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
+			At: d.Popped.Add(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ahead"))*time.Hour + 15*time.Minute),
 		})
 	}
 	var lost []*duly.Delivery

@@ -38,8 +38,10 @@ type modelTask struct {
 	end      span // of the lease, or of the task if it is dead
 	fence    uint64
 	failures int
+	lapsed   bool // the last run's error is kept, and no failure
 	crashes  int
 	next     *modelTask
+	last     bool // this run, of a leased one
 }
 
 func (t *modelTask) member(id string) string { return fmt.Sprintf("%d:%d:%s", t.fence, t.due.lo, id) }
@@ -73,11 +75,50 @@ func (m *model) enqueue(task duly.Task, due span, conflict queue.Conflict) (queu
 	case !wins:
 		return queue.Kept, t.state, rival.due
 	case t.state == queue.Leased:
-		t.next = fresh
+		t.next, t.last = fresh, false
 	default:
 		m.tasks[task.ID] = fresh
 	}
 	return queue.Replaced, t.state, due
+}
+
+// recur returns when the task is due next, zero if it runs, and whether it is dead.
+func (m *model) recur(task duly.Task, first, now span) (due span, dead bool) {
+	t := m.tasks[task.ID]
+	if t == nil {
+		_, _, due = m.enqueue(task, first, queue.Keep)
+		return due, false
+	}
+	follows := t.task
+	if t.next != nil {
+		follows = t.next.task
+	}
+	switch same := !t.last && string(follows.Payload) == string(task.Payload) && follows.Every == task.Every; {
+	case same && t.state == queue.Dead:
+		return span{}, true
+	case same:
+		_, _, due = m.enqueue(task, first, queue.Keep)
+		return due, false
+	case t.state == queue.Due && (t.due.lo <= now.lo || t.failures > 0):
+		first = t.due
+	}
+	_, _, due = m.enqueue(task, first, queue.Replace)
+	return due, false
+}
+
+// over ends a run that something follows, or that was to be the last, and reports
+// whether it was one.
+func (m *model) over(id string) bool {
+	t := m.tasks[id]
+	switch {
+	case t.last:
+		delete(m.tasks, id)
+	case t.next != nil:
+		m.tasks[id] = t.next
+	default:
+		return false
+	}
+	return true
 }
 
 // pop returns the IDs that are leased, and whether that repeats a lost pop.
@@ -89,9 +130,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	again = len(m.unheard) > 0
 	if again {
 		for _, id := range m.unheard[min(n, len(m.unheard)):] {
-			if t := m.tasks[id]; t.next != nil {
-				m.tasks[id] = t.next
-			} else {
+			if t := m.tasks[id]; !m.over(id) {
 				t.state = queue.Due
 			}
 		}
@@ -158,8 +197,7 @@ func (m *model) reclaim(now span) {
 	for _, id := range over {
 		m.unheard = slices.DeleteFunc(m.unheard, func(u string) bool { return u == id })
 		t := m.tasks[id]
-		if t.next != nil {
-			m.tasks[id] = t.next
+		if m.over(id) {
 			continue
 		}
 		t.state = queue.Due
@@ -185,14 +223,17 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 		return false
 	}
 	switch {
-	case t.next != nil:
-		m.tasks[s.Delivery.ID] = t.next
+	case m.over(s.Delivery.ID):
 		return true
 	case s.Action == duly.Acked || s.Action == duly.Dropped:
 		delete(m.tasks, s.Delivery.ID)
 		return true
 	case s.Action == duly.Buried:
 		t.state, t.end = queue.Dead, now
+	case s.Action == duly.Repeated:
+		at := s.At.UnixMicro()
+		*t = modelTask{state: queue.Due, task: t.task, due: span{at, at}, lapsed: s.Err != nil}
+		return true
 	default:
 		if t.state = queue.Due; s.In > 0 || s.Action == duly.Retried {
 			t.due = now.add(s.In)
@@ -200,7 +241,7 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	}
 	if s.Action != duly.Released {
 		t.failures++
-		t.crashes = 0
+		t.crashes, t.lapsed = 0, false
 	}
 	return true
 }
@@ -219,7 +260,8 @@ func (m *model) cancel(id string) queue.State {
 	case queue.Due:
 		delete(m.tasks, id)
 	case queue.Leased:
-		m.tasks[id].next = nil
+		t := m.tasks[id]
+		t.next, t.last = nil, t.task.Every != ""
 	}
 	return state
 }

@@ -31,6 +31,8 @@ type record struct {
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
 	Expires     int64             `cbor:"7,keyasint,omitempty"` // µs since 1970
 	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
+	Every       string            `cbor:"9,keyasint,omitempty"`
+	Grace       time.Duration     `cbor:"10,keyasint,omitempty"` // ns
 }
 
 var encoding, decoding = modes()
@@ -57,7 +59,10 @@ type records struct {
 }
 
 func (r *records) add(t *duly.Task) error {
-	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry}
+	r.next = record{
+		t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry,
+		t.Every, t.Grace,
+	}
 	_ = r.buf.WriteByte(recordVersion) // never fails
 	return encoding.MarshalToBuffer(&r.next, &r.buf)
 }
@@ -85,6 +90,7 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	task := duly.Task{
 		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
 		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout, OnExpiry: r.OnExpiry,
+		Every: r.Every, Grace: r.Grace,
 	}
 	if r.Expires != 0 {
 		task.Expires = time.UnixMicro(r.Expires)
@@ -138,6 +144,12 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
 	case !isExpiry(t.OnExpiry):
 		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
+	case t.Grace < 0 || t.Grace > 0 && t.Every == "":
+		return fmt.Errorf("%w: Grace %v is negative, or without Every", ErrInvalid, t.Grace)
+	case t.Every != "" && t.ID == "":
+		return fmt.Errorf("%w: Every without an ID", ErrInvalid)
+	case t.Every != "":
+		return checkText("Every", t.Every, MaxEvery)
 	}
 	return nil
 }

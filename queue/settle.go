@@ -15,8 +15,8 @@ import (
 // settled, unless the error shows that Redis refused; settling again then
 // reports those that were as lost.
 //
-// A task that was replaced while it ran is due again as its replacement,
-// whatever the action.
+// A task that was replaced while it ran is due again as its replacement, and one
+// that recurs and was cancelled is gone, whatever the action.
 func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range settlements {
 		if err := checkSettlement(&settlements[i]); err != nil {
@@ -89,6 +89,10 @@ func checkSettlement(s *duly.Settlement) error {
 	}
 	switch s.Action {
 	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	case duly.Repeated:
+		if at, err := moment(s.At); err != nil || at == 0 {
+			return fmt.Errorf("%w: due again at %v", ErrInvalid, s.At)
+		}
 	default:
 		return fmt.Errorf("%w: action %q", ErrInvalid, s.Action)
 	}
@@ -99,10 +103,13 @@ func checkSettlement(s *duly.Settlement) error {
 	return err
 }
 
-// dueAgain is when the task is due again, in µs: a delay, negated, or the due
-// time that a released task keeps.
+// dueAgain is when the task is due again, in µs: a delay, negated, or a time, such
+// as the due time that a released task keeps.
 func dueAgain(s *duly.Settlement) int64 {
-	if s.Action == duly.Released && s.In == 0 {
+	switch {
+	case s.Action == duly.Repeated:
+		return s.At.UnixMicro()
+	case s.Action == duly.Released && s.In == 0:
 		return s.Delivery.Due.UnixMicro()
 	}
 	return -s.In.Microseconds()
@@ -112,6 +119,10 @@ func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
 		return encodeFailure(s.Delivery.Attempt, s.Err)
+	case duly.Repeated:
+		if s.Err != nil {
+			return encodeFailure(0, s.Err)
+		}
 	}
 	return ""
 }

@@ -52,7 +52,9 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	for _, id := range []string{"dead 1", "dead 2", "dead 3"} {
 		r.bury(t, id)
 	}
-	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "extend", "lapsed", "replaced")
+	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "repeat", "extend", "lapsed", "replaced")
+	r.recur(t, hourly("recurs", "1"), 0)
+	r.popOne(t, "recurs")
 	r.enqueue(t, "replaced", queue.OnConflict(queue.Replace))
 	r.lapse(t, ds["lapsed"])
 	for _, id := range []string{"due 1", "due 2", "due 3"} {
@@ -70,15 +72,17 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 		})
 	}
 	add("extend", func() error { _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
-	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "replaced": duly.Acked} {
+	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "repeat": duly.Repeated, "replaced": duly.Acked} {
 		add("settle "+id, func() error {
-			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, Err: errors.New("test")}})
+			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, At: ds[id].Popped.Add(time.Hour), Err: errors.New("test")}})
 			return err
 		})
 	}
 	add("pop", func() error { _, _, err := r.q.Pop(ctx, 2, time.Hour); return err })
 	add("reschedule", func() error { _, err := r.q.Reschedule(ctx, "due 3", queue.In(time.Minute)); return err })
 	add("cancel", func() error { _, err := r.q.Cancel(ctx, "due 3"); return err })
+	add("cancel a run", func() error { _, err := r.q.Cancel(ctx, "recurs"); return err })
+	add("recur", func() error { _, err := r.q.Recur(ctx, hourly("due 1", "1"), in(time.Hour)); return err })
 	add("revive", func() error { _, err := r.q.Revive(ctx, "dead 2"); return err })
 	add("purge", func() error { _, err := r.q.Purge(ctx, 0); return err })
 	add("pause", func() error { return r.q.Pause(ctx) })

@@ -9,7 +9,9 @@
 -- KEYS[7] stat   hash    counters
 -- KEYS[8] wake   channel
 -- ARGV    groups of tasks that are due together: size, when (µs, see clock),
---         conflict (keep, replace, earliest), then id and record of each task
+--         conflict (keep, replace, earliest, changed: replace unless the record is
+--         the same, but keep the time of what is overdue or to be retried), then id
+--         and record of each task
 -- returns {the due time of each group} and, for each task that was in the queue,
 --         {position from 1, "kept" or "replaced", state found, due µs or ""}
 local due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
@@ -47,7 +49,7 @@ if duplicates then
     for i = group.first, group.last do
       local id, score, state, old, wins = ids[i], group.score, 'missing', '', true
       if known[i] then
-        state, old, wins = conflict(k, id, score, group.mode)
+        state, old, wins, score = conflict(k, id, score, group.mode, now, all[2 * i], known[i])
         answer[#answer + 1] = {i, wins and 'replaced' or 'kept', state, wins and score or old}
       end
       if wins and state == 'leased' then

@@ -9,11 +9,15 @@ local function bury(k, ids, now)
   end
 end
 
--- replace puts a task's replacement in its place, and reports whether it had one.
+-- replace puts a task's replacement in its place, or nothing if this run was to be
+-- its last, and reports whether there was either.
 local function replace(k, id)
-  local score, record = string.match(redis.call('HGET', k.next, id) or '', '^(%d+):(.*)$')
-  if not score or #score > 16 then return false end
+  local waiting = redis.call('HGET', k.next, id) or ''
+  local score, record = string.match(waiting, '^(%d+):(.*)$')
+  local last = waiting == '-'
+  if not last and (not score or #score > 16) then return false end
   for _, key in ipairs({k.next, k.fail, k.crash}) do redis.call('HDEL', key, id) end
+  if last then return redis.call('HDEL', k.task, id) end
   redis.call('HSET', k.task, id, record)
   redis.call('ZADD', k.due, score, id)
   return true

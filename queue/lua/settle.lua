@@ -4,7 +4,7 @@
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
 -- KEYS[4] dead   zset    id -> died, µs
--- KEYS[5] next   hash    id -> <due>:<record>
+-- KEYS[5] next   hash    id -> <due>:<record>, or "-"
 -- KEYS[6] fail   hash    id -> <failures>:<error>
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
@@ -12,7 +12,7 @@
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not
 --         acknowledged: its position from 1, action (drop, retry, release,
---         bury), when it is due again (µs, see clock), <failures>:<error>
+--         bury, repeat), when it is due again (µs, see clock), <failures>:<error> or ''
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
@@ -24,27 +24,31 @@ redis.call('HLEN', task)
 
 local lost, ended, gone, clear = {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
-local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, ['repeat'] = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
 -- finish plans what becomes of a task whose lease is held.
 local function finish(id, action, at, note)
   count[action] = count[action] + 1
-  local score, record
-  if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
+  local score, record, last
+  if replaced then
+    local waiting = redis.call('HGET', following, id) or ''
+    score, record = string.match(waiting, '^(%d+):(.*)$')
+    last = waiting == '-'
+  end
   if score and #score > 16 then score = nil end -- no time of ours
-  if action ~= 'release' or score then clear[#clear + 1] = id end
+  if action ~= 'release' or score or last then clear[#clear + 1] = id end
   if score then
     add(entries, score, id)
     add(records, id, record)
-  elseif action == 'ack' or action == 'drop' then
+  elseif last or action == 'ack' or action == 'drop' then
     gone[#gone + 1] = id
   elseif action == 'bury' then
     add(died, us(now), id)
     add(notes, id, note)
   else
     add(entries, us(when(at, now)), id)
-    if action == 'retry' then add(notes, id, note) end
+    if note ~= '' then add(notes, id, note) end
   end
 end
 

@@ -101,6 +101,17 @@ func TestManyWhoAskForARecurringTaskHaveOne(t *testing.T) {
 	})
 }
 
+// The tick came between the look at the clock and the script.
+func TestAFirstTickThatHasJustPassedKeepsItsTime(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		from := r.now(t)
+		due := r.recur(t, hourly("x", "1"), -time.Second)
+		between(t, "due", due, from.Add(-time.Second), r.now(t).Add(-time.Second))
+		equal(t, "due as told", r.popOne(t, "x").Due, due)
+	})
+}
+
 func TestALostReplyToRecurIsSafeToRepeat(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

@@ -19,7 +19,8 @@ local now, first = clock(), math.huge
 local dues, ids, records, entries, groups, n, arg = {}, {}, {}, {}, {}, 0, 1
 while ARGV[arg] do
   local last = arg + 2 + 2 * ARGV[arg]
-  local at = math.max(when(ARGV[arg + 1], now), now)
+  local at = when(ARGV[arg + 1], now)
+  if ARGV[arg + 2] ~= 'changed' then at = math.max(at, now) end -- a tick keeps its time if it has just passed
   local score = us(at)
   first = math.min(first, at)
   dues[#dues + 1] = score
@@ -68,7 +69,7 @@ if #nexts > 0 then redis.call('HSET', following, unpack(nexts)) end
 if #records > 0 then
   redis.call('HSET', task, unpack(records))
   redis.call('ZADD', due, unpack(entries))
-  if earlier == 0 then redis.pcall('PUBLISH', wake, us(first - now)) end
+  if earlier == 0 then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
 end
 if #clear > 0 then

@@ -57,6 +57,12 @@ type Config struct {
 	// starve. It goes without Weights. Default: false.
 	Strict bool
 
+	// Recurring are tasks that are to be in their sources once Run has begun; [Every]
+	// makes them. One that is there and the same is left as it is, one that differs
+	// is replaced. One that is taken out of this list goes on until it is cancelled.
+	// Default: none.
+	Recurring []Recurring
+
 	// Logger takes what happens. Task IDs, kinds and errors are logged, payloads
 	// are not. Default: warnings and errors to stderr.
 	Logger *zap.Logger

@@ -34,6 +34,7 @@ type process struct {
 	Slots      int
 	Lease      time.Duration
 	MaxCrashes int
+	Every      string // the schedule of a recurring task, if any
 }
 
 // A child is a worker process under way.
@@ -109,6 +110,9 @@ func processMain() int {
 	}()
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: p.Slots, Lease: p.Lease, Logger: zap.NewNop()}
+	if p.Every != "" {
+		cfg.Recurring = []worker.Recurring{worker.Every(p.Every, duly.Task{ID: "tick", Kind: "takes", Payload: []byte("60ms")})}
+	}
 	if err := worker.New(effects(log), cfg, witness{q, log}).Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

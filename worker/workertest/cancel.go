@@ -9,8 +9,8 @@ import (
 
 // Cancel removes the task of an ID if it is due, and returns the state that it
 // found: Due means that the task is gone and will not run. Of a Leased task a
-// replacement is removed; it goes on itself. Dead and Missing ones are left
-// alone.
+// replacement is removed; it goes on itself, for the last time if it recurs. Dead
+// and Missing ones are left alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
@@ -22,7 +22,8 @@ func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 		return Missing, nil
 	}
 	state := e.state
-	if e.next = nil; state == Due {
+	e.next, e.last = nil, state == Leased && e.task.Every != ""
+	if state == Due {
 		s.move(e, Missing, e.at)
 	}
 	return state, nil

@@ -20,6 +20,7 @@ type entry struct {
 	lastError string
 	crashes   int
 	next      *replacement
+	last      bool // this run, of a leased one that recurs
 }
 
 // A replacement takes the place of a running task when that settles.
@@ -47,7 +48,7 @@ func (e *entry) failed(err error) {
 
 // renew puts another task in the place of this one.
 func (e *entry) renew(task duly.Task) {
-	e.task, e.next = task, nil
+	e.task, e.next, e.last = task, nil, false
 	e.failures, e.lastError, e.crashes = 0, "", 0
 }
 
@@ -84,9 +85,13 @@ func (s *Source) move(e *entry, to State, at time.Time) {
 	s.states[to].add(e)
 }
 
-// replaced makes a task that was leased due as its replacement, and reports
-// whether there is one.
+// replaced makes a task that was leased due as its replacement, or removes it if
+// this run was to be its last, and reports whether there was either.
 func (s *Source) replaced(e *entry) bool {
+	if e.last {
+		s.move(e, Missing, e.at)
+		return true
+	}
 	next := e.next
 	if next == nil {
 		return false

@@ -18,6 +18,7 @@ type faulty struct {
 	extend func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error)
 	settle func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error)
 	watch  func(ctx context.Context, hint func(in time.Duration))
+	recur  func(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error)
 
 	mu     sync.Mutex // guards what follows
 	newest map[string]*duly.Delivery
@@ -27,7 +28,7 @@ type faulty struct {
 func newFaulty() *faulty {
 	src := workertest.NewSource("orders")
 	return &faulty{
-		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch,
+		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch, recur: src.Recur,
 		newest: make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
 	}
 }
@@ -51,6 +52,10 @@ func (f *faulty) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Deli
 }
 
 func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration)) { f.watch(ctx, hint) }
+
+func (f *faulty) Recur(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error) {
+	return f.recur(ctx, task, first)
+}
 
 // deliver changes deliveries on their way out, and back on their way in.
 func (f *faulty) deliver(change func(d *duly.Delivery)) {

@@ -41,7 +41,9 @@ var ErrEndless = errors.New("workertest: no end of due tasks")
 // backoff may choose, 1 s doubled with every attempt up to 10 min. So a test
 // that advances the clock by it can rely on the retry.
 //
-// A task that has expired by the source's clock is not run but settled.
+// A task that has expired by the source's clock is not run but settled. So is a
+// tick of a recurring task that is too late for its Grace; one that was run is due
+// again at the next tick after the source's now, so that what was missed runs once.
 //
 // Handlers run in the caller's goroutine, so they may call t.Fatal. A panic is a
 // failed attempt, and the settlement's Err a [*worker.PanicError].
@@ -64,7 +66,12 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		}
 		verdict, late := ds[0].Expired(ds[0].Popped)
 		if !late {
+			verdict, late = worker.SkipTick(ds[0], ds[0].Popped)
+		}
+		if !late {
+			began := time.Now()
 			verdict = run(ctx, h, ds[0])
+			verdict = worker.EndTick(verdict, clockOf(src, ds[0].Popped.Add(time.Since(began))))
 		}
 		lost, err := src.Settle(context.WithoutCancel(ctx), []duly.Settlement{verdict})
 		if err == nil && len(lost) > 0 {
@@ -76,6 +83,15 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		done = append(done, verdict)
 	}
 	return done, ErrEndless
+}
+
+// clockOf is the time by the clock of a source that tells it, which a handler may
+// have advanced, or else a guess.
+func clockOf(src worker.Source, guess time.Time) time.Time {
+	if clock, ok := src.(interface{ Now() time.Time }); ok {
+		return clock.Now()
+	}
+	return guess
 }
 
 // run makes one attempt and judges its answer.

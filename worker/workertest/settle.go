@@ -65,6 +65,10 @@ func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly
 func checkSettlement(how *duly.Settlement) error {
 	switch how.Action {
 	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	case duly.Repeated:
+		if how.At.Year() < 1970 || how.At.Year() > 2255 || how.At.UnixMicro() <= 0 {
+			return fmt.Errorf("%w: due again at %v", worker.ErrInvalid, how.At)
+		}
 	default:
 		return fmt.Errorf("%w: action %q", worker.ErrInvalid, how.Action)
 	}
@@ -107,5 +111,11 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 		s.move(e, Due, again)
 	case duly.Released:
 		s.move(e, Due, again)
+	case duly.Repeated:
+		if e.lastError = ""; how.Err != nil {
+			e.failed(how.Err)
+		}
+		e.failures = 0
+		s.move(e, Due, time.UnixMicro(how.At.UnixMicro()))
 	}
 }

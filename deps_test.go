@@ -46,8 +46,14 @@ var importLaw = map[string]struct {
 		"it runs what any Source delivers, so it knows neither Redis nor the queue; it reads schedules, which a queue only keeps",
 	},
 	"cmd/duly": {
-		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
-		"it is an operator's hand on a queue",
+		[]string{
+			module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging",
+		},
+		"it is an operator's hand on a queue; of the worker it needs when a schedule fires",
+	},
+	"examples/recurring": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows recurring tasks, on a Redis in memory",
 	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},

@@ -245,6 +245,21 @@ func TestCancelMakesTheRunOfARecurringTaskItsLast(t *testing.T) {
 	}
 }
 
+// A worker that starts with it asks for it, the same as it was.
+func TestRecurBringsBackWhatWasCancelledWhileItRan(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		r.recur(t, hourly("x", "1"), 0)
+		d := r.popOne(t, "x")
+		_, err := r.q.Cancel(t.Context(), "x")
+		must(t, err)
+		due := r.recur(t, hourly("x", "1"), time.Hour)
+		r.settle(t, duly.Acked, d)
+		info := r.get(t, "x")
+		equal(t, "what follows", []any{info.State, info.At, info.Every}, []any{"due", due, "@hourly"})
+	})
+}
+
 // The reply to the pop was lost, and the next one is for fewer.
 func TestALastRunThatIsGivenBackIsNotMade(t *testing.T) {
 	t.Parallel()

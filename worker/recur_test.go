@@ -154,7 +154,7 @@ func TestATickLaterThanItsGraceIsSkipped(t *testing.T) {
 	}
 }
 
-func TestASkippedTickIsToldAndFreesItsSlot(t *testing.T) {
+func TestASkippedTickIsToldAndTheNextRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		q := openQueue(t, "q")
 		task := tick

@@ -96,8 +96,7 @@ const star = 1 << 63
 
 func (c calendar) next(after time.Time) time.Time {
 	year, month, day := after.In(c.Location).Date()
-	// A day that is skipped altogether has its ticks when it is over, on the next.
-	for i := -1; i < yearsAhead*366; i++ {
+	for i := range yearsAhead * 366 {
 		date := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC) // for its fields alone
 		if !c.has(date) {
 			continue

@@ -56,7 +56,7 @@ func run(ctx context.Context, out io.Writer) error {
 	defer end()
 
 	s.say("Three workers are started with the same schedule, a sweep every %v.", beat)
-	crew := []func() error{s.hire(ctx, "a", beat, "baskets"), s.hire(ctx, "b", beat, "baskets"), s.hire(ctx, "c", beat, "baskets")}
+	crew := []func() error{s.hire(ctx, "a", beat), s.hire(ctx, "b", beat), s.hire(ctx, "c", beat)}
 	for range 4 {
 		s.say("  %s", <-s.ran)
 	}
@@ -74,13 +74,13 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	time.Sleep(time.Second)
 	s.say("Another worker makes up for them, once, and is in step again:")
-	stop := s.hire(ctx, "d", beat, "baskets")
+	stop := s.hire(ctx, "d", beat)
 	for range 3 {
 		s.say("  %s", <-s.ran)
 	}
 
 	s.say("A worker of the next release has the same task by another schedule, %v:", 2*beat)
-	next := s.hire(ctx, "e", 2*beat, "baskets")
+	next := s.hire(ctx, "e", 2*beat)
 	if err := s.until(ctx, q, func(i queue.Info) bool { return i.Every == "@every "+(2*beat).String() }); err != nil {
 		return err
 	}
@@ -124,17 +124,17 @@ func (s *show) open() (q *queue.Queue, end func(), err error) {
 }
 
 // hire starts a worker that keeps the sweep in the queue and runs it.
-func (s *show) hire(ctx context.Context, name string, interval time.Duration, what string) (stop func() error) {
+func (s *show) hire(ctx context.Context, name string, interval time.Duration) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- s.work(ctx, name, interval, what) }()
+	go func() { ended <- s.work(ctx, name, interval) }()
 	return func() error {
 		cancel()
 		return <-ended
 	}
 }
 
-func (s *show) work(ctx context.Context, name string, interval time.Duration, what string) error {
+func (s *show) work(ctx context.Context, name string, interval time.Duration) error {
 	q, end, err := s.open()
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *show) work(ctx context.Context, name string, interval time.Duration, wh
 		return nil
 	})
 	return worker.New(mux, worker.Config{
-		Recurring: []worker.Recurring{worker.Every("@every "+interval.String(), Sweep.Task(SweepArgs{What: what}))},
+		Recurring: []worker.Recurring{worker.Every("@every "+interval.String(), Sweep.Task(SweepArgs{What: "baskets"}))},
 	}, q).Run(ctx)
 }
 

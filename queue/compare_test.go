@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +33,10 @@ func (s *machine) time(rt *rapid.T) {
 		rt.Skip("not held")
 	}
 	check(rt, s.ZAddXX(rt.Context(), s.key("leased"), zAt(t.member(d.ID), 1)).Err())
+	key := s.key("lock:" + d.LockKey)
+	if value, _ := s.Get(rt.Context(), key).Result(); strings.HasPrefix(value, fmt.Sprintf("%d:task ", d.Fence)) {
+		check(rt, s.Del(rt.Context(), key).Err()) // it ends with the lease
+	}
 	t.end = span{1, 1}
 }
 
@@ -45,13 +51,15 @@ func (s *machine) compare(rt *rapid.T) {
 	want := snapshot{
 		task: map[string]string{}, next: map[string]string{}, fail: map[string]string{}, crash: map[string]string{},
 	}
+	waiting := maps.Clone(held.due)
+	maps.Copy(waiting, held.parked)
 	counts := make(map[queue.State]int)
 	for id, t := range s.m.tasks {
 		counts[t.state]++
 		want.task[id] = encoded(rt, t)
 		switch t.state {
 		case queue.Due:
-			narrow(rt, "due time of "+id, &t.due, held.due, id)
+			narrow(rt, "due time of "+id, &t.due, waiting, id)
 		case queue.Leased:
 			narrow(rt, "lease end of "+id, &t.end, held.leased, t.member(id))
 		case queue.Dead:
@@ -70,7 +78,7 @@ func (s *machine) compare(rt *rapid.T) {
 			want.next[id] = digits + ":" + encoded(rt, t.next)
 		}
 	}
-	same(rt, "sizes", []int{len(held.due), len(held.leased), len(held.dead)},
+	same(rt, "sizes", []int{len(waiting), len(held.leased), len(held.dead)},
 		[]int{counts[queue.Due], counts[queue.Leased], counts[queue.Dead]})
 	same(rt, "records", held.task, want.task)
 	same(rt, "replacements", held.next, want.next)

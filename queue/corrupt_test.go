@@ -16,7 +16,11 @@ import (
 var badRecords = map[string]string{
 	"empty":             "",
 	"version alone":     "\x01",
-	"newer version":     "\x02\xa1\x01dtest",
+	"newer version":     "\x03\xa1\x01dtest",
+	"no lock key":       "\x02\n\xa1\x01dtest",
+	"endless lock key":  "\x02key",
+	"key, no record":    "\x02key\n",
+	"key, bad record":   "\x02{key}\n\x01",
 	"version 0":         "\x00\xa1\x01dtest",
 	"JSON":              `{"kind":"test"}`,
 	"truncated":         "\x01\xa2\x01dtest\x02Lpayload",

@@ -15,10 +15,10 @@ import (
 type Info struct {
 	duly.Task
 
-	// State is Due, Leased or Dead; Missing if there is no such task.
+	// State is Due, Parked, Leased or Dead; Missing if there is no such task.
 	State State
 
-	// At is when a due task may run, when a leased one's lease ends, or when a
+	// At is when a due or parked task may run, when a leased one's lease ends, or when a
 	// dead one died, by the server's clock. Get leaves it zero for a leased
 	// task, which it cannot find without a search.
 	At time.Time
@@ -79,7 +79,7 @@ func (q *Queue) List(ctx context.Context, state State, offset, limit int) ([]Inf
 
 func (q *Queue) list(ctx context.Context, state State, offset, limit int) ([]Info, error) {
 	switch {
-	case state != Due && state != Leased && state != Dead:
+	case state != Due && state != Parked && state != Leased && state != Dead:
 		return nil, fmt.Errorf("%w: state %q", ErrInvalid, state)
 	case offset < 0:
 		return nil, fmt.Errorf("%w: offset %d is negative", ErrInvalid, offset)
@@ -97,19 +97,13 @@ func (q *Queue) list(ctx context.Context, state State, offset, limit int) ([]Inf
 	for i := range records {
 		id := page.text(2 * i)
 		if state == Leased {
-			id = idOf(id)
+			_, id = parts(id)
 		}
 		info := newInfo(id, records.text(i), failures.text(i), crashes.text(i))
 		info.State, info.At = state, microTime(page.text(2*i+1))
 		infos = append(infos, info)
 	}
 	return infos, nil
-}
-
-// idOf is the ID in a leased member.
-func idOf(member string) string {
-	parts := strings.SplitN(member, ":", 3)
-	return parts[len(parts)-1]
 }
 
 func newInfo(id, stored, failure, crashes string) Info {
@@ -128,8 +122,9 @@ type Stats struct {
 	// Now is the server's clock when it counted.
 	Now time.Time
 
-	// Due counts the tasks that wait, Ready those of them that could run now.
-	Due, Ready int
+	// Due counts the tasks that wait; Ready those of them that could run now, and
+	// Parked those that could but for their lock keys.
+	Due, Ready, Parked int
 
 	// Leased and Dead count the tasks handed out and in the dead letter.
 	Leased, Dead int
@@ -156,7 +151,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	answer := reply(list)
 	s := Stats{
 		Now: microTime(answer.text(0)),
-		Due: int(answer.number(1)), Ready: int(answer.number(2)),
+		Due: int(answer.number(1) + answer.number(9)), Ready: int(answer.number(2)), Parked: int(answer.number(9)),
 		Leased: int(answer.number(3)), Dead: int(answer.number(4)),
 		Paused: answer.number(6) == 1, Locked: answer.number(7) == 1,
 		Counters: make(map[string]int64),

@@ -6,6 +6,7 @@ import "strconv"
 // doc.go says what they hold.
 type keys struct {
 	due, leased, dead, task, next, fail, crash, fence, lock, pop, conf, stat, trial, wake string
+	parked, turns, blocked                                                                string
 
 	lockPrefix string // of the locks that share the queue's hash tag
 }
@@ -17,6 +18,7 @@ func newKeys(prefix, name string, instance uint64) keys {
 		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash",
 		fence: tag + "fence", lock: tag + ownLock, pop: tag + "pop:" + strconv.FormatUint(instance, 36),
 		conf: tag + "conf", stat: tag + "stat", trial: tag + "trial", wake: tag + "wake",
+		parked: tag + "parked", turns: tag + "turns", blocked: tag + "blocked",
 		lockPrefix: tag + "lock:",
 	}
 }
@@ -28,13 +30,13 @@ const ownLock = "lock"
 func (k *keys) ownPrefix() string { return k.lock[:len(k.lock)-len(ownLock)] }
 
 func (k *keys) forEnqueue() []string {
-	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake}
+	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.parked, k.turns, k.blocked}
 }
 
 func (k *keys) forPop() []string {
 	return []string{
 		k.lock, k.due, k.leased, k.dead, k.task, k.next, k.fail, k.crash, k.fence, k.pop, k.conf, k.stat,
-		k.trial,
+		k.trial, k.parked, k.turns, k.blocked,
 	}
 }
 
@@ -45,20 +47,24 @@ func (k *keys) forSettle() []string {
 func (k *keys) forExtend() []string { return []string{k.leased} }
 
 func (k *keys) forCancel() []string {
-	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat}
+	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.parked, k.turns, k.blocked, k.wake}
 }
 
-func (k *keys) forReschedule() []string { return []string{k.due, k.task, k.dead, k.next, k.wake} }
+func (k *keys) forReschedule() []string {
+	return []string{k.due, k.task, k.dead, k.next, k.wake, k.parked, k.turns, k.blocked}
+}
 
-func (k *keys) forGet() []string { return []string{k.due, k.dead, k.task, k.next, k.fail, k.crash} }
+func (k *keys) forGet() []string {
+	return []string{k.due, k.dead, k.task, k.next, k.fail, k.crash, k.parked}
+}
 
 func (k *keys) forList(s State) []string {
-	set := map[State]string{Due: k.due, Leased: k.leased, Dead: k.dead}[s]
+	set := map[State]string{Due: k.due, Parked: k.parked, Leased: k.leased, Dead: k.dead}[s]
 	return []string{set, k.task, k.fail, k.crash}
 }
 
 func (k *keys) forStats() []string {
-	return []string{k.due, k.leased, k.dead, k.conf, k.stat, k.lock}
+	return []string{k.due, k.leased, k.dead, k.conf, k.stat, k.lock, k.parked}
 }
 
 func (k *keys) forRevive() []string {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock"
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
 )
@@ -16,6 +17,7 @@ import (
 // A machine does the same to a queue and to its model, and compares them.
 type machine struct {
 	*rig
+	app   map[string]*lock.Lease // what the application holds
 	m     *model
 	known []*duly.Delivery    // every one received, also those that are stale
 	step  func(time.Duration) // moves the clock; nil on a real Redis
@@ -58,7 +60,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 		r.name = fmt.Sprintf("%s/%d", base.name, n)
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
 		r.q = newQueue(t, base.under, r.name, queue.Config{MaxCrashes: limit})
-		s := &machine{rig: &r, step: step, m: &model{tasks: make(map[string]*modelTask), limit: limit}}
+		s := &machine{rig: &r, app: make(map[string]*lock.Lease), step: step, m: &model{tasks: make(map[string]*modelTask), app: make(map[string]int64), limit: limit}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           s.compare,
 			"enqueue":    s.enqueue,
@@ -72,6 +74,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"revive":     s.revive,
 			"purge":      s.purge,
 			"pause":      s.pause,
+			"lock":       s.lock,
 			"time":       s.time,
 		})
 	})
@@ -117,7 +120,10 @@ func (s *machine) enqueue(rt *rapid.T) {
 	var tasks []duly.Task
 	for _, id := range rapid.SliceOfN(machineIDs(), 1, 3).Draw(rt, "ids") {
 		s.count++
-		tasks = append(tasks, duly.Task{ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count)})
+		tasks = append(tasks, duly.Task{
+			ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count),
+			LockKey: rapid.SampledFrom([]string{"", "key", "key:2"}).Draw(rt, "key"),
+		})
 	}
 	opt, when := s.drawTime(rt)
 	var receipts []queue.Receipt
@@ -289,6 +295,36 @@ func (s *machine) purge(rt *rapid.T) {
 		return err
 	})
 	same(rt, "purged", n, s.m.purge(age, now))
+}
+
+// lock takes a lock key as the application does, or gives it back. Its TTL ends at no
+// hour of the other times.
+func (s *machine) lock(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"key", "key:2"}).Draw(rt, "key")
+	const ttl = 100 * time.Minute
+	if lease := s.app[key]; lease != nil {
+		err := lease.Release(rt.Context())
+		if err != nil && !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrLost) {
+			rt.Fatal(err)
+		}
+		delete(s.app, key)
+		delete(s.m.app, key)
+		return
+	}
+	var lease *lock.Lease
+	var err error
+	now := s.during(rt, func() error {
+		lease, err = s.q.Locker().TryAcquire(rt.Context(), key, ttl)
+		return nil
+	})
+	for id, t := range s.m.tasks {
+		if t.state == queue.Leased && t.task.LockKey == key && t.end.lo > now.lo {
+			same(rt, "lock of a key of "+id, errors.Is(err, lock.ErrHeld), true)
+			return
+		}
+	}
+	check(rt, err)
+	s.app[key], s.m.app[key] = lease, now.add(ttl).lo
 }
 
 func (s *machine) pause(rt *rapid.T) {

@@ -21,6 +21,7 @@ func (s span) add(d time.Duration) span {
 // A model is what a queue is meant to be, without Redis.
 type model struct {
 	tasks   map[string]*modelTask
+	app     map[string]int64 // lock key -> until when the application has it, µs
 	limit   int // crashes in a row that bury
 	paused  bool
 	fence   uint64   // the last given
@@ -42,7 +43,9 @@ type modelTask struct {
 	next     *modelTask
 }
 
-func (t *modelTask) member(id string) string { return fmt.Sprintf("%d:%d:%s", t.fence, t.due.lo, id) }
+func (t *modelTask) member(id string) string {
+	return fmt.Sprintf("%d:%d%s", t.fence, t.due.lo, named(id, t.task.LockKey))
+}
 
 func (m *model) state(id string) queue.State {
 	if t := m.tasks[id]; t != nil {
@@ -89,16 +92,11 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	again = len(m.unheard) > 0
 	if again {
 		for _, id := range m.unheard[min(n, len(m.unheard)):] {
-			if t := m.tasks[id]; t.next != nil {
-				m.tasks[id] = t.next
-			} else {
-				t.state = queue.Due
-			}
+			m.back(id)
 		}
 		leased = m.unheard[:min(n, len(m.unheard))]
 	} else {
-		leased = m.ready(now)
-		leased = m.try(leased[:min(n, len(leased))], now, lease)
+		leased = m.lease(n, now, lease)
 	}
 	if m.unheard = nil; lost {
 		m.unheard = leased
@@ -109,24 +107,51 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	return leased, again
 }
 
-// try keeps of some IDs one that one more crash would bury, unless another is on
-// trial.
-func (m *model) try(ids []string, now span, lease time.Duration) (kept []string) {
+// back makes a leased task due again, or its replacement.
+func (m *model) back(id string) {
+	if t := m.tasks[id]; t.next != nil {
+		m.tasks[id] = t.next
+	} else {
+		t.state = queue.Due
+	}
+}
+
+// lease leases the first n tasks that may run: their lock keys are free, and if one
+// more crash would bury them no other such is on trial.
+func (m *model) lease(n int, now span, lease time.Duration) (leased []string) {
 	t := m.tasks[m.suspect]
 	busy := now.lo < m.trialEnd.lo && t != nil && t.state == queue.Leased && t.fence == m.tried
-	for _, id := range ids {
+	for _, id := range m.ready(now) {
 		t := m.tasks[id]
 		last := m.limit > 1 && t.crashes >= m.limit-1
-		if last && busy {
+		switch {
+		case len(leased) == n:
+			return leased
+		case m.taken(t.task.LockKey, now):
+			continue
+		case last && busy:
 			t.due = now.add(100 * time.Millisecond)
 			continue
-		}
-		if last {
+		case last:
 			busy, m.suspect, m.trialEnd, m.tried = true, id, now.add(lease/3), 0
 		}
-		kept = append(kept, id)
+		t.state = queue.Leased
+		leased = append(leased, id)
 	}
-	return kept
+	return leased
+}
+
+// taken reports whether a lock key is: by the application, or by a leased task.
+func (m *model) taken(key string, now span) bool {
+	if key == "" {
+		return false
+	}
+	for _, t := range m.tasks {
+		if t.state == queue.Leased && t.task.LockKey == key {
+			return true
+		}
+	}
+	return now.lo < m.app[key]
 }
 
 // ready returns the IDs that are due now, in the order of their times.
@@ -158,11 +183,9 @@ func (m *model) reclaim(now span) {
 	for _, id := range over {
 		m.unheard = slices.DeleteFunc(m.unheard, func(u string) bool { return u == id })
 		t := m.tasks[id]
-		if t.next != nil {
-			m.tasks[id] = t.next
+		if m.back(id); t.next != nil {
 			continue
 		}
-		t.state = queue.Due
 		if t.crashes++; t.crashes >= m.limit {
 			t.state, t.end = queue.Dead, now
 		}
@@ -172,7 +195,7 @@ func (m *model) reclaim(now span) {
 // held returns the task of a delivery if its lease is the newest.
 func (m *model) held(d *duly.Delivery) *modelTask {
 	t := m.tasks[d.ID]
-	if t == nil || t.state != queue.Leased || t.member(d.ID) != fmt.Sprintf("%d:%d:%s", d.Fence, d.Due.UnixMicro(), d.ID) {
+	if t == nil || t.state != queue.Leased || t.member(d.ID) != fmt.Sprintf("%d:%d%s", d.Fence, d.Due.UnixMicro(), named(d.ID, d.LockKey)) {
 		return nil
 	}
 	return t
@@ -207,10 +230,11 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 
 func (m *model) extend(d *duly.Delivery, now span, lease time.Duration) bool {
 	t := m.held(d)
-	if t != nil {
-		t.end = now.add(lease)
+	if t == nil || now.lo < m.app[d.LockKey] {
+		return false
 	}
-	return t != nil
+	t.end = now.add(lease)
+	return true
 }
 
 func (m *model) cancel(id string) queue.State {

@@ -33,19 +33,21 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 	return lost, nil
 }
 
-// settle settles a batch. What is acknowledged takes one argument.
+// settle settles a batch. What is acknowledged and has no lock key takes one
+// argument.
 func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
-	args := make([]any, 0, 1+len(part))
+	args := make([]any, 0, 2+len(part))
 	args = append(args, len(part))
 	leases := members(len(part), func(i int) *duly.Delivery { return part[i].Delivery })
 	for i := range leases {
 		args = append(args, leases[i])
 	}
 	for i := range part {
-		if s := &part[i]; s.Action != duly.Acked {
+		if s := &part[i]; s.Action != duly.Acked || s.Delivery.LockKey != "" {
 			args = append(args, i+1, string(s.Action), dueAgain(s), note(s))
 		}
 	}
+	args = append(args, q.terms)
 	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
 	for _, i := range positions(got) {
 		lost = append(lost, part[i].Delivery)
@@ -54,7 +56,8 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 }
 
 // Extend makes the leases of deliveries last for the given time from now, 500 a
-// round trip. It returns the deliveries whose lease is no longer held.
+// round trip. It returns the deliveries whose lease is no longer held, or whose lock
+// key has been taken from them by force.
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
 func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
@@ -66,8 +69,8 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 		return nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 	}
 	for part := range slices.Chunk(deliveries, MaxBatch) {
-		args := make([]any, 0, 1+len(part))
-		args = append(args, lease.Microseconds())
+		args := make([]any, 0, 2+len(part))
+		args = append(args, lease.Microseconds(), q.termsFor(part))
 		leases := members(len(part), func(i int) *duly.Delivery { return part[i] })
 		for i := range leases {
 			args = append(args, leases[i])
@@ -81,6 +84,14 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 		}
 	}
 	return lost, nil
+}
+
+// termsFor are the terms of the locks if a delivery has a lock key.
+func (q *Queue) termsFor(part []*duly.Delivery) string {
+	if slices.ContainsFunc(part, func(d *duly.Delivery) bool { return d.LockKey != "" }) {
+		return q.terms
+	}
+	return ""
 }
 
 func checkSettlement(s *duly.Settlement) error {

@@ -16,7 +16,7 @@ import (
 var wrong = map[string]func(r *rig, t *testing.T, key string) error{
 	"due": plantString, "leased": plantString, "dead": plantHash, "task": plantString, "next": plantZset,
 	"fail": plantString, "crash": plantZset, "fence": plantHash, "conf": plantString, "stat": plantZset, "lock": plantZset,
-	"trial": plantHash,
+	"trial": plantHash, "parked": plantString, "turns": plantHash, "blocked": plantString,
 }
 
 func plantString(r *rig, t *testing.T, key string) error {

@@ -1,4 +1,5 @@
--- cancel: removes a due task, or the replacement that a running one has waiting.
+-- cancel: removes a due task, parked or not, or the replacement that a running one
+-- has waiting. It begins with clock and key.
 -- KEYS[1] due    zset  id -> due, µs
 -- KEYS[2] task   hash  id -> record
 -- KEYS[3] dead   zset  id -> died, µs
@@ -6,13 +7,18 @@
 -- KEYS[5] fail   hash  id -> <failures>:<error>
 -- KEYS[6] crash  hash  id -> crashes
 -- KEYS[7] stat   hash  counters
+-- KEYS[8] parked zset  id -> due, µs
+-- KEYS[9] turns  zset  <lock key>\n<due>\n<id>
+-- KEYS[10] blocked zset  lock key -> when to look whether it is free, µs
+-- KEYS[11] wake  channel
 -- ARGV[1] id
 -- ARGV[2] due time that the task must have, µs, or '' for any
 -- returns the state found (due, leased, dead, missing), or "changed" if the
 --         task is due at another time
-local due, task, dead, following, fail, crash, stat = unpack(KEYS)
+local due, task, dead, following, fail, crash, stat, parked, turns, blocked, wake = unpack(KEYS)
 local id, at = ARGV[1], ARGV[2]
-local score = redis.call('ZSCORE', due, id)
+local waits = redis.call('ZSCORE', parked, id)
+local score = redis.call('ZSCORE', due, id) or waits
 if not score then
   if redis.call('ZSCORE', dead, id) then return 'dead' end
   if redis.call('HEXISTS', task, id) == 0 then return 'missing' end
@@ -20,8 +26,13 @@ if not score then
   return 'leased'
 end
 if at ~= '' and tonumber(at) ~= tonumber(score) then return 'changed' end
-for _, key in ipairs({task, fail, crash}) do redis.call('HLEN', key) end
+for _, key in ipairs({fail, crash}) do redis.call('HLEN', key) end
+local key = keyOf(redis.call('HGET', task, id))
+for _, set in ipairs({turns, blocked}) do redis.call('ZCARD', set) end
 redis.call('ZREM', due, id)
+if waits then redis.call('ZREM', parked, id) end
+if waits and key then redis.call('ZREM', turns, turn(key, waits, id)) end
 for _, key in ipairs({task, fail, crash}) do redis.call('HDEL', key, id) end
+yield(blocked, wake, key)
 redis.pcall('HINCRBY', stat, 'cancelled', 1)
 return 'due'

@@ -1,8 +1,10 @@
 -- conflict: the part of enqueue for an id that is in the queue; k are enqueue's
 -- keys. It returns the state, the due time there (or that of the replacement)
--- or '', and whether the new task is to win.
+-- or '', whether the new task is to win, and of one that then makes room the lock
+-- key and, if it is parked, its turn.
 local function conflict(k, id, score, mode)
-  local old = redis.call('ZSCORE', k.due, id)
+  local parked = redis.call('ZSCORE', k.parked, id)
+  local old = redis.call('ZSCORE', k.due, id) or parked
   local died, waiting = redis.call('ZSCORE', k.dead, id), redis.call('HGET', k.next, id)
   for _, key in ipairs({k.fail, k.crash}) do redis.call('HLEN', key) end
   if died and not old then return 'dead', '', mode ~= 'keep' end
@@ -10,5 +12,6 @@ local function conflict(k, id, score, mode)
   old = old or string.match(waiting or '', '^(%d+):')
   if old then old = any(old) end
   local wins = mode == 'replace' or mode == 'earliest' and (not old or tonumber(score) < tonumber(old))
-  return state, old or '', wins
+  local key = wins and state == 'due' and keyOf(redis.call('HGET', k.task, id)) or nil
+  return state, old or '', wins, key, key and parked and turn(key, parked, id)
 end

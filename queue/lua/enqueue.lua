@@ -1,5 +1,5 @@
 -- enqueue: takes tasks of different ids, or answers what is there already. It
--- begins with clock and conflict.
+-- begins with clock, key and conflict.
 -- KEYS[1] due    zset    id -> due, µs
 -- KEYS[2] task   hash    id -> record
 -- KEYS[3] dead   zset    id -> died, µs
@@ -8,11 +8,14 @@
 -- KEYS[6] crash  hash    id -> crashes
 -- KEYS[7] stat   hash    counters
 -- KEYS[8] wake   channel
+-- KEYS[9] parked zset    id -> due, µs
+-- KEYS[10] turns zset    <lock key>\n<due>\n<id>
+-- KEYS[11] blocked zset  lock key -> when to look whether it is free, µs
 -- ARGV    groups of tasks that are due together: size, when (µs, see clock),
 --         conflict (keep, replace, earliest), then id and record of each task
 -- returns {the due time of each group} and, for each task that was in the queue,
 --         {position from 1, "kept" or "replaced", state found, due µs or ""}
-local due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local due, task, dead, following, fail, crash, stat, wake, parked, turns, blocked = unpack(KEYS)
 local now, first = clock(), math.huge
 local dues, ids, records, entries, groups, n, arg = {}, {}, {}, {}, {}, 0, 1
 while ARGV[arg] do
@@ -33,7 +36,7 @@ end
 local known = redis.call('HMGET', task, unpack(ids))
 local earlier = redis.call('ZCOUNT', due, '-inf', us(first)) -- a key of another type fails here, before any write
 
-local answer, nexts, clear, duplicates = {dues}, {}, {}, false
+local answer, nexts, clear, left, moved, duplicates = {dues}, {}, {}, {}, {}, false
 for i = 1, n do
   if known[i] then
     duplicates = true
@@ -41,13 +44,14 @@ for i = 1, n do
   end
 end
 if duplicates then
-  local k, all = {due = due, dead = dead, next = following, fail = fail, crash = crash}, records
+  local k, all = {due = due, task = task, dead = dead, next = following, fail = fail, crash = crash, parked = parked}, records
+  for _, set in ipairs({turns, blocked}) do redis.call('ZCARD', set) end
   records, entries = {}, {} -- of what is new or takes the place of a task that is not running
   for _, group in ipairs(groups) do
     for i = group.first, group.last do
-      local id, score, state, old, wins = ids[i], group.score, 'missing', '', true
+      local id, score, state, old, wins, key, place = ids[i], group.score, 'missing', '', true, nil, nil
       if known[i] then
-        state, old, wins = conflict(k, id, score, group.mode)
+        state, old, wins, key, place = conflict(k, id, score, group.mode)
         answer[#answer + 1] = {i, wins and 'replaced' or 'kept', state, wins and score or old}
       end
       if wins and state == 'leased' then
@@ -56,6 +60,7 @@ if duplicates then
         records[#records + 1], records[#records + 2] = id, all[2 * i]
         entries[#entries + 1], entries[#entries + 2] = score, id
         if known[i] then clear[#clear + 1] = id end
+        left[#left + 1], moved[#moved + 1] = key, place or nil
       end
     end
   end
@@ -71,7 +76,10 @@ if #records > 0 then
 end
 if #clear > 0 then
   redis.call('ZREM', dead, unpack(clear))
+  redis.call('ZREM', parked, unpack(clear))
   redis.call('HDEL', fail, unpack(clear))
   redis.call('HDEL', crash, unpack(clear))
 end
+if #moved > 0 then redis.call('ZREM', turns, unpack(moved)) end
+for _, key in ipairs(left) do yield(blocked, wake, key) end
 return answer

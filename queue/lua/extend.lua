@@ -1,16 +1,28 @@
--- extend: gives leases that are held a later end. Repeating it is harmless.
--- KEYS[1] leased zset  <fence>:<due>:<id> -> lease end, µs
+-- extend: gives leases that are held a later end. Repeating it is harmless. It
+-- begins with locks, clock and key.
+-- KEYS[1] leased zset  member, see key -> lease end, µs
 -- ARGV[1] lease, µs from now
--- ARGV[2] and further: leased members
--- returns the positions, from 1, of the members that are not there
+-- ARGV[2] terms of the locks, of package lock, or '' if no member has a lock key
+-- ARGV[3] and further: leased members
+-- returns the positions, from 1, of the members that are not there, or whose lock
+--         key another has
 local leased = KEYS[1]
 local stop = us(clock() + tonumber(ARGV[1]))
-local ends = redis.call('ZMSCORE', leased, unpack(ARGV, 2))
+local ends = redis.call('ZMSCORE', leased, unpack(ARGV, 3))
+local lockKeys = ARGV[2] ~= '' and locks(ARGV[2])
 local lost, held, later = {}, {}, {}
+
+-- keeps reports whether a leased task has its lock key, if it has one, for longer.
+local function keeps(member)
+  local fence, due, id, key = parts(member)
+  return not key or lockKeys.keep(key, holding(fence, due, id), math.ceil(ARGV[1] / 1000))
+end
+
 for i, old in ipairs(ends) do
-  if old then
-    held[#held + 1] = ARGV[i + 1]
-    later[#later + 1], later[#later + 2] = stop, ARGV[i + 1]
+  local member = ARGV[i + 2]
+  if old and (not lockKeys or keeps(member)) then
+    held[#held + 1] = member
+    later[#later + 1], later[#later + 2] = stop, member
   else
     lost[#lost + 1] = i
   end

@@ -5,6 +5,7 @@
 -- KEYS[4] next   hash  id -> <due>:<record>
 -- KEYS[5] fail   hash  id -> <failures>:<error>
 -- KEYS[6] crash  hash  id -> crashes
+-- KEYS[7] parked zset  id -> due, µs
 -- ARGV[1] id
 -- returns {state, time µs or "", record, failures, crashes, replacement}, each
 --         but the first two nil if absent, or {"missing"}
@@ -12,6 +13,7 @@ local id = ARGV[1]
 local record = redis.call('HGET', KEYS[3], id)
 if not record then return {'missing'} end
 local state, score = 'due', redis.call('ZSCORE', KEYS[1], id)
+if not score then state, score = 'parked', redis.call('ZSCORE', KEYS[7], id) end
 if not score then state, score = 'dead', redis.call('ZSCORE', KEYS[2], id) end
 if not score then state = 'leased' end
 local time = score and any(score) or ''

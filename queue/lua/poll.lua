@@ -6,11 +6,12 @@ local now = clock()
 local last, lastFence, lastStop = string.match(redis.call('GET', KEYS[10]) or '', '^(%d+):(%d+):(%d+)$')
 if last and tonumber(last) >= tonumber(ARGV[6]) then return {'stale'} end
 
--- wait is how long until a task is due or a lease ends.
+-- wait is how long until a task is due, a lease ends, or a lock key may be free.
 local function wait()
   local due = tonumber(redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]) or math.huge
   local over = tonumber(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]) or math.huge
-  local soon = math.min(due, over)
+  local look = tonumber(redis.call('ZRANGE', KEYS[16], 0, 0, 'WITHSCORES')[2]) or math.huge
+  local soon = math.min(due, over, look)
   if soon == math.huge then return -1 end
   return math.max(soon - now, 0)
 end

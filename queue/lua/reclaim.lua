@@ -34,13 +34,14 @@ end
 
 -- reclaim ends up to 100 leases that ran out, and reports whether there were
 -- any. What is no member of ours is removed.
-local function reclaim(k, limit, now)
+local function reclaim(k, locks, limit, now)
   local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
   if #over == 0 then return false end
   redis.call('ZREM', k.leased, unpack(over))
   for _, member in ipairs(over) do
-    local was, id = string.match(member, '^%d+:(%d+):(.*)$')
+    local fence, was, id, key = parts(member)
     if id and #was < 17 then back(k, id, was, limit, now) end
+    if key then locks().free(key, holding(fence, was, id)) end
   end
   redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)
   return true

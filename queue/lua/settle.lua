@@ -1,6 +1,6 @@
--- settle: ends deliveries whose leases are held. It begins with clock, schedule
--- and held.
--- KEYS[1] leased zset    <fence>:<due>:<id> -> lease end, µs
+-- settle: ends deliveries whose leases are held. It begins with locks, clock, key,
+-- schedule and held.
+-- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
 -- KEYS[4] dead   zset    id -> died, µs
@@ -10,9 +10,11 @@
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
 -- ARGV[1] how many deliveries
--- ARGV[2] and further: their leased members; then 4 for each that is not
---         acknowledged: its position from 1, action (drop, retry, release,
---         bury), when it is due again (µs, see clock), <failures>:<error>
+-- ARGV[2] and further: their leased members; then 4 for each that is not just
+--         acknowledged: its position from 1, action (ack of one with a lock key,
+--         drop, retry, release, bury), when it is due again (µs, see clock),
+--         <failures>:<error>
+-- The last ARGV: terms of the locks, of package lock
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
@@ -22,7 +24,7 @@ local marked = replaced or failing or crashing
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 
-local lost, ended, gone, clear = {}, {}, {}, {}
+local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
 local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
@@ -49,7 +51,7 @@ local function finish(id, action, at, note)
 end
 
 local other = {} -- position of what is not acknowledged -> that of its arguments
-for i = n + 2, #ARGV, 4 do other[tonumber(ARGV[i])] = i end
+for i = n + 2, #ARGV - 1, 4 do other[tonumber(ARGV[i])] = i end
 local there = held(leased, n)
 for i = 1, n do
   local member = ARGV[i + 1]
@@ -57,15 +59,19 @@ for i = 1, n do
     lost[#lost + 1] = i
   else
     ended[#ended + 1], there[member] = member, false -- a lease ends once, also within one batch
-    local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
     local at = other[i]
     if at then
+      local fence, was, id, key = parts(member)
+      if key then add(keys, key, holding(fence, was, id)) end
       finish(id, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
-    elseif marked then
-      finish(id, 'ack')
     else
-      gone[#gone + 1] = id -- as finish would, in less time
-      count.ack = count.ack + 1
+      local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
+      if marked then
+        finish(id, 'ack')
+      else
+        gone[#gone + 1] = id -- as finish would, in less time
+        count.ack = count.ack + 1
+      end
     end
   end
 end
@@ -82,6 +88,8 @@ if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end
 if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
 schedule(due, wake, entries, now)
+local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
+for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
 for action, times in pairs(count) do
   if times > 0 then redis.pcall('HINCRBY', stat, action, times) end
 end

@@ -1,0 +1,26 @@
+-- deal: the part of pop that does it. What is parked makes room for others, as far as
+-- 500 tasks are looked at.
+if reclaim(k, lockKeys, limit, now) then failing, crashing = true, true end
+look(k, lockKeys, adopt, now)
+local head = again()
+if #head > 0 then
+  grant(lastFence, head, {})
+  return answer(lastFence)
+end
+
+local token, left = nil, 500
+while n < most and left > 0 do
+  local asked = math.min(most - n, left)
+  head = dueHead(k.due, now, asked)
+  local size = #head / 2
+  if size == 0 then break end
+  redis.call('ZREMRANGEBYRANK', k.due, 0, size - 1)
+  if not token then
+    token = us(math.max(fence + 1, now))
+    redis.call('SET', k.fence, token)
+  end
+  grant(token, head, crashing and redis.call('HMGET', k.crash, unpack(names(head))) or {})
+  if size < asked then break end
+  left = left - size
+end
+return answer(token)

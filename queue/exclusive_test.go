@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -70,28 +71,43 @@ func TestABlockedTaskHoldsNoSlotBurnsNoAttemptAndIsNotPolled(t *testing.T) {
 func TestSettlingHandsALockKeyOverAtOnceAndHintsIt(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		hints, _ := watch(t, r)
+		hints, flush := listened(t, r)
 		for _, action := range []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried} {
 			first, second := "1 "+string(action), "2 "+string(action)
 			r.keyed(t, string(action), first, second)
 			d := r.pop(t, 9)
 			equal(t, "popped", ids(d), []string{first})
-			noHint(t, r, drained(hints), func() {})
+			flush()
 			lost, err := r.q.Settle(t.Context(), []duly.Settlement{{Delivery: d[0], Action: action, In: time.Hour}})
 			must(t, err)
 			equal(t, "lost", ids(lost), []string{})
-			awaitHint(t, hints)
+			equal(t, "hint", <-hints, time.Duration(0))
 			r.settle(t, duly.Acked, r.popOne(t, second))
 		}
 	})
 }
 
-// drained returns the hints once those that have come are read.
-func drained(hints <-chan struct{}) <-chan struct{} {
-	for len(hints) > 0 {
-		<-hints
+// listened returns the hints of the rig's queue until the test ends. What is on its
+// way has come when flush returns.
+func listened(t *testing.T, r *rig) (hints <-chan time.Duration, flush func()) {
+	t.Helper()
+	all := make(chan time.Duration, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.q.Watch(ctx, func(in time.Duration) { all <- in })
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	<-all // of the connection
+	return all, func() {
+		must(t, r.Publish(t.Context(), r.key("wake"), "7").Err())
+		for in := range all {
+			if in == 7*time.Microsecond {
+				return
+			}
+		}
 	}
-	return hints
 }
 
 func TestATaskThatComesBackEarlierGoesBeforeTheParked(t *testing.T) {

@@ -1,7 +1,7 @@
 -- deal: the part of pop that does it. What is parked makes room for others, as far as
 -- 500 tasks are looked at.
-if reclaim(k, lockKeys, limit, now) then failing, crashing = true, true end
-look(k, lockKeys, adopt, now)
+if reclaim(k, lockKeys, limit, now) then failing, crashing, lookAt = true, true, now end
+if lookAt <= now then look(k, lockKeys, adopt, now) end
 local head = again()
 if #head > 0 then
   grant(lastFence, head, {})

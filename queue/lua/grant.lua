@@ -1,5 +1,6 @@
 -- grant: the part of pop that leases tasks.
 
+local byte = string.byte
 local members, ids, records, entries, missing, n = {}, {}, {}, {}, {}, 0
 
 -- tried says whether a task is on trial: one that one more crash would bury is run
@@ -20,7 +21,7 @@ end
 local function grant(token, head, crashes)
   local score, due, lead -- of the one before
   for i, record in ipairs(redis.call('HMGET', k.task, unpack(names(head)))) do
-    local id, key = head[2 * i - 1], record and string.byte(record, 1, 1) == 2 and keyOf(record)
+    local id, key = head[2 * i - 1], record and byte(record, 1, 1) == 2 and keyOf(record)
     if head[2 * i] ~= score then
       score = head[2 * i]
       due = string.find(score, '^%d+$') and score or us(tonumber(score) < 0 and now or score)
@@ -28,7 +29,7 @@ local function grant(token, head, crashes)
     end
     local mine = key and holding(token, due, id)
     local left = key and lockKeys().blocked(key, mine, adopt)
-    local last = limit > 1 and (tonumber(crashes[i]) or 0) >= limit - 1
+    local last = crashes[i] and limit > 1 and (tonumber(crashes[i]) or 0) >= limit - 1
     if left then
       park(k, key, id, due, us(now + 1000 * left))
     elseif last and tried() then
@@ -57,9 +58,9 @@ end
 
 -- answer writes down what was granted, if anything was.
 local function answer(token)
+  if #entries > 0 then redis.call('ZADD', k.leased, unpack(entries)) end
   local soon = n < most and wait() or 0
   if n == 0 then return {'ok', us(now), soon} end
-  if #entries > 0 then redis.call('ZADD', k.leased, unpack(entries)) end
   redis.call('SET', k.pop, ARGV[6] .. ':' .. token .. ':' .. stop, 'PX', math.ceil(lease / 1000))
   bury(k, missing, now)
   local failures = failing and redis.call('HMGET', k.fail, unpack(ids)) or {}

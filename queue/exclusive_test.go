@@ -81,7 +81,8 @@ func TestSettlingHandsALockKeyOverAtOnceAndHintsIt(t *testing.T) {
 			lost, err := r.q.Settle(t.Context(), []duly.Settlement{{Delivery: d[0], Action: action, In: time.Hour}})
 			must(t, err)
 			equal(t, "lost", ids(lost), []string{})
-			equal(t, "hint", <-hints, time.Duration(0))
+			for <-hints != 0 { // of the task that comes back
+			}
 			r.settle(t, duly.Acked, r.popOne(t, second))
 		}
 	})

@@ -22,7 +22,7 @@ func (s span) add(d time.Duration) span {
 type model struct {
 	tasks   map[string]*modelTask
 	app     map[string]int64 // lock key -> until when the application has it, µs
-	limit   int // crashes in a row that bury
+	limit   int              // crashes in a row that bury
 	paused  bool
 	fence   uint64   // the last given
 	unheard []string // IDs that a pop leased whose reply was lost

@@ -59,7 +59,10 @@ type Task struct {
 	// the queue is configured otherwise. Default: empty.
 	Payload []byte
 
-	// LockKey names what the task works on. At most 512 bytes. Default: none.
+	// LockKey names what the task works on: of those that share it in a queue one
+	// runs at a time, in due order, and none while the application holds the lock of
+	// that name. One that has to wait holds no slot and burns no attempt. At most 512
+	// bytes. Default: none.
 	LockKey string
 
 	// Headers travel with the task, for tracing and the like. Default: none.

@@ -17,7 +17,8 @@ type Kind[T any] struct {
 	// ID derives the task's business key. Default: every task is a new one.
 	ID func(T) string
 
-	// LockKey derives what the task works on. Default: none.
+	// LockKey derives what the task works on, and is not to share with another.
+	// Default: none.
 	LockKey func(T) string
 
 	// MaxAttempts and Timeout are the task's.

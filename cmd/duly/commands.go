@@ -31,7 +31,7 @@ func stats(ctx context.Context, t *tool, args []string) error {
 
 func list(ctx context.Context, t *tool, args []string) error {
 	flags := newFlags("list")
-	state := flags.String("state", string(queue.Due), "due, leased or dead")
+	state := flags.String("state", string(queue.Due), "due, parked, leased or dead")
 	offset := flags.Int("offset", 0, "how many to leave out")
 	limit := flags.Int("limit", 20, "how many to list, at most 1000")
 	payload := flags.Bool("payload", false, "show payloads")

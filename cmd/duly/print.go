@@ -64,14 +64,14 @@ func (p printer) receipt(r queue.Receipt) error {
 func (p printer) stats(name string, s queue.Stats) error {
 	if p.json {
 		return p.object(map[string]any{
-			"queue": name, "due": s.Due, "ready": s.Ready, "leased": s.Leased, "dead": s.Dead,
+			"queue": name, "due": s.Due, "ready": s.Ready, "parked": s.Parked, "leased": s.Leased, "dead": s.Dead,
 			"lateness_ms": float64(s.Lateness.Microseconds()) / 1000, "paused": s.Paused, "locked": s.Locked,
 			"counters": s.Counters,
 		})
 	}
 	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
 	row := func(name string, value any) { _, _ = fmt.Fprintf(w, "%s\t%v\n", name, value) } // Flush tells
-	row("due", fmt.Sprintf("%d, %d of them ready", s.Due, s.Ready))
+	row("due", fmt.Sprintf("%d, %d of them ready, %d parked", s.Due, s.Ready, s.Parked))
 	row("leased", s.Leased)
 	row("dead", s.Dead)
 	row("late", s.Lateness)

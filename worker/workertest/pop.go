@@ -24,7 +24,8 @@ const (
 
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
-// now, at most a day. n is 1 to 500, the lease 10 ms to 24 h.
+// now, at most a day. A task whose lock key another holds is parked until that
+// one's lease ends or it is settled. n is 1 to 500, the lease 10 ms to 24 h.
 //
 // A lease that ran out makes its task due again with one more crash; the third in
 // a row buries it.
@@ -82,14 +83,7 @@ func (s *Source) reclaim(now time.Time) {
 
 // lease takes the first n tasks that may run now.
 func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery) {
-	var head []*entry
-	for _, e := range *s.states[Due] {
-		if len(head) == n || e.at.After(now) {
-			break
-		}
-		head = append(head, e)
-	}
-	head = s.try(head, now, stop)
+	head := s.try(s.head(n, now), now, stop)
 	if len(head) > 0 {
 		s.fence = max(s.fence+1, uint64(now.UnixMicro()))
 	}

@@ -27,6 +27,7 @@ type Source struct {
 	trial    trial
 	tasks    map[string]*entry
 	states   map[State]*line
+	holders  map[string]*entry // of lock keys
 	watchers map[chan struct{}]struct{}
 }
 
@@ -35,7 +36,8 @@ func NewSource(name string) *Source {
 	return &Source{
 		name:     name,
 		tasks:    make(map[string]*entry),
-		states:   map[State]*line{Due: {}, Leased: {}, Dead: {}},
+		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}},
+		holders:  make(map[string]*entry),
 		watchers: make(map[chan struct{}]struct{}),
 	}
 }

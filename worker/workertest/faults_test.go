@@ -20,7 +20,7 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults)
+var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults, keyFaults, handOverFaults)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.
@@ -106,6 +106,7 @@ var popFaults = []fault{
 	}, []string{
 		"an empty source brings nothing and a wait", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
+		"parked tasks are waited for, not polled",
 	}},
 
 	{"reports a wait of a day", func(f *faulty, _ *workertest.Harness) {
@@ -176,11 +177,33 @@ var watchFaults = []fault{
 		f.watch = func(ctx context.Context, _ func(time.Duration)) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
+		"a lock key that is handed over is hinted as now",
 	}},
 
 	{"hints enqueueing alone", func(f *faulty, h *workertest.Harness) {
 		hintEnqueued(f, h, func() bool { return true })
-	}, []string{"a task that is settled to be due earlier is hinted"}},
+	}, []string{"a task that is settled to be due earlier is hinted", "a lock key that is handed over is hinted as now"}},
+
+	{"hints an hour late", func(f *faulty, _ *workertest.Harness) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+			f.Source.Watch(ctx, func(time.Duration) { hint(time.Hour) })
+		}
+	}, []string{"a lock key that is handed over is hinted as now"}},
+
+	{"takes a parked task for the head", func(f *faulty, h *workertest.Harness) {
+		head := func() string {
+			if waiting := append(f.list(workertest.Parked), f.list(workertest.Due)...); len(waiting) > 0 {
+				return waiting[0].ID
+			}
+			return ""
+		}
+		last := ""
+		hintEnqueued(f, h, func() bool {
+			before := last
+			last = head()
+			return last != before
+		})
+	}, []string{"an earlier task is hinted past parked ones"}},
 
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)

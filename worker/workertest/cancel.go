@@ -24,7 +24,7 @@ func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	state := e.found()
 	if e.next = nil; state == Due {
 		s.move(e, Missing, e.at)
-		s.handOver(e.task.LockKey)
+		s.yield(e.task.LockKey)
 		s.hint()
 	}
 	return state, nil
@@ -54,7 +54,7 @@ func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) 
 	switch {
 	case e.waits():
 		s.move(e, Due, o.due(s.now()))
-		s.handOver(e.task.LockKey)
+		s.yield(e.task.LockKey)
 		s.hint()
 	case e.next != nil:
 		e.next.due = o.due(s.now())

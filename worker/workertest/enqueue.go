@@ -178,7 +178,7 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 	state, key := e.found(), e.task.LockKey
 	e.renew(task)
 	s.move(e, Due, due)
-	s.handOver(key)
+	s.yield(key)
 	return Receipt{task.ID, Replaced, state, due}
 }
 

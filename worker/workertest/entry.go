@@ -99,7 +99,7 @@ func (s *Source) move(e *entry, to State, at time.Time) {
 	if key := e.holds; to != Leased && s.holders[key] == e {
 		e.holds = ""
 		delete(s.holders, key)
-		s.handOver(key)
+		s.yield(key)
 	}
 }
 

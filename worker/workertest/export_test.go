@@ -10,19 +10,13 @@ func (s *Source) FreeKey(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.holders, key)
-	s.handOver(key)
+	s.yield(key)
 }
 
 func (s *Source) HoldKey(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holders[key] = &entry{}
-	for _, e := range *s.states[Due] {
-		if e.task.LockKey == key {
-			s.move(e, Parked, e.at)
-			return
-		}
-	}
+	s.holders[key] = &entry{at: s.now().Add(maxWait)}
 }
 
 // A Case is one test of the kit, to be run where subtests cannot be: in a bubble,

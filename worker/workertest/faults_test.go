@@ -116,6 +116,16 @@ var popFaults = []fault{
 		"the wait ends with the next lease", "waiting as told leads to the task",
 	}},
 
+	{"forgets the leases that it gives when it reports a wait", func(f *faulty, _ *workertest.Harness) {
+		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+			ds, wait, err := f.Source.Pop(ctx, n, lease)
+			if due := f.list(workertest.Due); len(ds) > 0 && len(due) > 0 {
+				wait = due[0].At.Sub(f.Now())
+			}
+			return ds, wait, err
+		}
+	}, []string{"the wait ends with the next lease"}},
+
 	{"forgets headers", func(f *faulty, _ *workertest.Harness) {
 		f.deliver(func(d *duly.Delivery) { d.Headers = nil })
 	}, []string{"a delivery carries its task"}},

@@ -168,7 +168,8 @@ func waitForLease(r *rig) {
 	r.add(0, "a")
 	r.add(2*long, "b")
 	start := r.Now()
-	r.take("a", long)
+	_, wait := r.pop(10, long) // whose lease it is
+	r.wantWait(wait, start)
 	r.wantWait(r.idle(), start)
 }
 

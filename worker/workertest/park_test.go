@@ -32,7 +32,11 @@ func take(t *testing.T, src *workertest.Source, want ...string) []*duly.Delivery
 // parked.
 func queueUp(t *testing.T) (src *workertest.Source, end func()) {
 	t.Helper()
-	src = workertest.NewSource("orders")
+	return queueUpIn(t, workertest.NewSource("orders"))
+}
+
+func queueUpIn(t *testing.T, src *workertest.Source) (_ *workertest.Source, end func()) {
+	t.Helper()
 	for _, id := range []string{"a", "b", "c", "d"} {
 		add(t, src, 0, keyed(id, "key"))
 		src.Advance(time.Second)
@@ -40,11 +44,16 @@ func queueUp(t *testing.T) (src *workertest.Source, end func()) {
 	ds := take(t, src, "a")
 	return src, func() {
 		t.Helper()
-		lost, err := src.Settle(t.Context(), []duly.Settlement{{Delivery: ds[0], Action: duly.Acked}})
-		must(t, err)
-		if len(lost) > 0 {
-			t.Fatal("the lease is lost")
-		}
+		settle(t, src, ds[0], duly.Acked)
+	}
+}
+
+func settle(t *testing.T, src *workertest.Source, d *duly.Delivery, action duly.Action) {
+	t.Helper()
+	lost, err := src.Settle(t.Context(), []duly.Settlement{{Delivery: d, Action: action}})
+	must(t, err)
+	if len(lost) > 0 {
+		t.Fatal("the lease is lost")
 	}
 }
 
@@ -103,7 +112,8 @@ func TestParkedTasksAreDueToWhoActsOnThem(t *testing.T) {
 	workertest.RequireState(t, src, "d", workertest.Missing)
 }
 
-// TestLockKeyIsHandedOn: to the next, if who was to have it will not come.
+// TestLockKeyIsHandedOn: to the next, if who was to have it will not come. It was due
+// by then, but there was no slot for it.
 func TestLockKeyIsHandedOn(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, src *workertest.Source) error{
@@ -122,8 +132,19 @@ func TestLockKeyIsHandedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, end := queueUp(t)
-			end() // b is to come
+			src := workertest.NewSource("orders")
+			add(t, src, 0, task("early"))
+			early := take(t, src, "early")[0]
+			src.Advance(time.Second)
+			_, end := queueUpIn(t, src)
+			end()
+			settle(t, src, early, duly.Released)
+			ds, _, err := src.Pop(t.Context(), 1, time.Hour)
+			must(t, err)
+			if len(ds) != 1 || ds[0].ID != "early" {
+				t.Fatalf("popped %v, want the earliest", ds)
+			}
+			workertest.RequireState(t, src, "b", workertest.Due)
 			must(t, leave(t, src))
 			take(t, src, "c")
 		})

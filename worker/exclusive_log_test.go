@@ -23,8 +23,8 @@ const (
 	ranOn     = "on"     // no end was written though its process lived
 )
 
-// A keyedRun is one run of a task with a lock key, as its process wrote it down.
-// Times are of a clock that all processes of a machine share and nobody steps.
+// A keyedRun is one run of a task with a lock key, as its process wrote it down, or,
+// without an ID, a time for which the application held the lock of that name. Times are of a clock that all processes of a machine share and nobody steps.
 type keyedRun struct {
 	id, key    string
 	fence      uint64

@@ -13,7 +13,7 @@ const ms = time.Millisecond
 // history is the runs of three keys with four tasks each as they should be: the
 // second task of each fails once, the third is killed once, and the fourth is done
 // twice since its process was killed before it could say so. The last run of all is
-// cut off, and the task done again.
+// cut off, and the task done again. The application has had the lock twice.
 func history() (tasks []keyedTask, runs []keyedRun) {
 	due := time.Unix(1_000_000, 0)
 	fence := uint64(100)
@@ -33,6 +33,8 @@ func history() (tasks []keyedTask, runs []keyedRun) {
 		run(key+"2", ranOK, false)
 		run(key+"1", ranOK, false)
 		run(key+"3", ranOK, true)
+		run("", ranOK, false)
+		run("", ranOK, false)
 		run(key+"3", ranCut, false)
 		run(key+"3", ranOK, false)
 	}
@@ -54,7 +56,7 @@ func TestRightHistoryIsFoundRight(t *testing.T) {
 // TestPlantedFaultsOfHistoriesAreFound: in the second of three keys.
 func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 	t.Parallel()
-	const first = 8 // run of the second key
+	const first = 10 // run of the second key
 	for name, c := range map[string]struct {
 		plant func(tasks []keyedTask, runs []keyedRun) ([]keyedTask, []keyedRun)
 		want  []string // beginnings of what is found
@@ -64,15 +66,27 @@ func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 			return ts, rs
 		}, []string{`overlap: of key "y"`}},
 		"a run lies in another that is not the one before it": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
-			rs[first+3].end = rs[first+6].start + ms
+			rs[first+3].end = rs[first+6].start + ms // the application's
 			return ts, rs
-		}, []string{`overlap: of key "y"`, `overlap: of key "y"`, `overlap: of key "y"`, "order", "order"}},
+		}, []string{`overlap: of key "y"`, `overlap: of key "y"`, `overlap: of key "y"`, "order"}},
 		"a run begins before the kill": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			rs[first+2].end = rs[first+3].start + ms
 			return ts, rs
 		}, []string{`overlap: of key "y"`}},
-		"a run begins while one that is to be cut off goes on": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
-			rs[first+6].start = rs[first+5].end - ms
+		"a run begins while the application has the lock": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
+			rs[first+7].end = rs[first+8].start + 1
+			return ts, rs
+		}, []string{`overlap: of key "y"`}},
+		"the application takes the lock during a run": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
+			rs[first+6].start = rs[first+5].end - 1
+			return ts, rs
+		}, []string{`overlap: of key "y"`}},
+		"the application's fence is an old one": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
+			rs[first+6].fence = rs[first].fence
+			return ts, rs
+		}, []string{`fence: of key "y"`}},
+		"a run that is cut off begins too early": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
+			rs[first+8].start = rs[first+7].end - ms
 			return ts, rs
 		}, []string{`overlap: of key "y"`}},
 		"a fence stays": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
@@ -90,12 +104,12 @@ func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 		}, []string{"lost", "lost", "lost", "lost", "order", "order", "order", "order", "order"}},
 		"the next one does not wait for one that was killed": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			rs[first+3].id, rs[first+5].id, rs[first+5].killed = "y3", "y2", false
-			return ts, slices.Delete(rs, first+6, first+8)
+			return ts, slices.Delete(rs, first+6, first+10)
 		}, []string{"order"}},
 		"the next one does not wait for one that was cut off": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			rs[first+2].how, rs[first+2].killed = ranCut, false
 			rs[first+3].id, rs[first+5].id, rs[first+5].killed = "y3", "y2", false
-			return ts, slices.Delete(rs, first+6, first+8)
+			return ts, slices.Delete(rs, first+6, first+10)
 		}, []string{"order"}},
 		"a task is lost": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			return append(ts, keyedTask{"y9", "y", time.Unix(2_000_000, 0)}), rs
@@ -107,7 +121,7 @@ func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 			return ts, slices.Delete(rs, first+3, first+4)
 		}, []string{`lost: task "y2"`, "order", "order", "order"}},
 		"all tasks of a key are lost": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
-			return ts, slices.Delete(rs, first, first+8)
+			return ts, slices.Delete(rs, first, first+10)
 		}, []string{"lost", "lost", "lost", "lost"}},
 		"a task is done twice though its process lived": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			rs[first+5].killed = false
@@ -118,7 +132,7 @@ func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 			return ts, rs
 		}, []string{"endless"}},
 		"a task ran that nobody enqueued": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
-			rs[first+7].id = "y7"
+			rs[first+9].id = "y7"
 			return ts, rs
 		}, []string{`unknown: task "y7"`}},
 	} {
@@ -170,7 +184,7 @@ func TestGapsAreThoseBetweenRunsOfOneKey(t *testing.T) {
 	runs[1].start -= ms / 2
 	slices.Reverse(runs)
 	all := gaps(runs, func(keyedRun) bool { return true })
-	if len(all) != 21 || quantile(all, 0) != ms/2 || quantile(all, 0.5) != ms || quantile(all, 1) != ms {
+	if len(all) != 27 || quantile(all, 0) != ms/2 || quantile(all, 0.5) != ms || quantile(all, 1) != ms {
 		t.Errorf("got %v", all)
 	}
 	if killed := gaps(runs, func(r keyedRun) bool { return r.how == ranDead }); len(killed) != 3 {

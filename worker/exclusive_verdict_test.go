@@ -18,7 +18,7 @@ type keyedTask struct {
 
 // judge tells what is wrong with the runs of tasks:
 //
-//   - Runs of one key do not overlap. One whose context had ended counts until then
+//   - Runs of one key, the application's too, do not overlap. One whose context had ended counts until then
 //     alone, and one that was killed until the kill.
 //   - Fences rise from run to run of a key.
 //   - When a task runs, those of its key that are due before it have been run to
@@ -35,7 +35,7 @@ func judge(tasks []keyedTask, runs []keyedRun) (wrong []string) {
 	runsOf := make(map[string][]keyedRun)
 	for _, r := range runs {
 		runsOf[r.key] = append(runsOf[r.key], r)
-		if known[r.id].key != r.key {
+		if r.id != "" && known[r.id].key != r.key {
 			wrong = append(wrong, fmt.Sprintf("unknown: task %q of key %q ran", r.id, r.key))
 		}
 		if r.how == ranOn {
@@ -112,7 +112,7 @@ func allDone(tasks []keyedTask, ran []keyedRun) (wrong []string) {
 		if before, again := done[r.id]; again && !before.killed {
 			wrong = append(wrong, fmt.Sprintf("again: task %q, which was done with fence %d, ran with fence %d", r.id, before.fence, r.fence))
 		}
-		if r.how == ranOK {
+		if r.how == ranOK && r.id != "" {
 			done[r.id] = r
 		}
 	}

@@ -155,7 +155,7 @@ var popFaults = []fault{
 			}
 			return ds, wait, err
 		}
-	}, []string{"pops that are interrupted lose nothing"}},
+	}, []string{"pops that are interrupted lose nothing", "pops that are interrupted keep lock keys apart"}},
 
 	{"forgets that a task is leased", func(f *faulty, _ *workertest.Harness) {
 		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {

@@ -1,6 +1,7 @@
 package workertest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ var exclusiveCases = []testCase{
 	{"fences rise along a lock key", fencesRiseAlongKey},
 	{"an extended lease keeps its lock key", extendKeepsKey},
 	{"who has lost a lease does not free its lock key", staleFreesNothing},
+	{"pops that are interrupted keep lock keys apart", interruptedKeys},
 	{"an earlier task is hinted past parked ones", hintPastParked},
 }
 
@@ -143,6 +145,24 @@ func staleFreesNothing(r *rig) {
 	r.idle()
 	r.settle(d, duly.Acked, 0)
 	r.take("b", long)
+}
+
+func interruptedKeys(r *rig) {
+	const keys = 10
+	for _, turn := range []string{"first", "second"} {
+		for i := range keys {
+			key := fmt.Sprint("key ", i)
+			r.addTask(duly.Task{ID: turn + " of " + key, Kind: "kind", LockKey: key}, 0)
+		}
+		r.Sleep(time.Millisecond)
+	}
+	seen := r.popInterrupted(keys)
+	r.idle()
+	for i := range keys {
+		if id := fmt.Sprint("first of key ", i); !seen[id] {
+			r.Errorf("%q was not popped, but another of its lock key", id)
+		}
+	}
 }
 
 func hintPastParked(r *rig) {

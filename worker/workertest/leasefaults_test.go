@@ -55,7 +55,9 @@ var leaseFaults = []fault{
 	{"gives every delivery one fence", func(f *faulty, _ *workertest.Harness) {
 		f.deliver(func(d *duly.Delivery) { d.Fence = 1 })
 	}, []string{
-		"fences rise along a lock key", "fences rise with every delivery of a task", "a lease that ran out makes its task due again"}},
+		"fences rise along a lock key", "fences rise with every delivery of a task",
+		"a lease that ran out makes its task due again",
+	}},
 
 	{"extends nothing", func(f *faulty, _ *workertest.Harness) {
 		f.extend = func(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) { return nil, nil }

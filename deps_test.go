@@ -49,6 +49,21 @@ var importLaw = map[string]struct {
 		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
 		"it is an operator's hand on a queue",
 	},
+	"examples/delayed": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows due times, and runs with nothing installed",
+	},
+	"examples/exclusive": {
+		[]string{
+			module, module + "/lock", module + "/queue", module + "/worker",
+			"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		},
+		"it shows lock keys, of tasks and of the application, and runs with nothing installed",
+	},
+	"examples/testing": {
+		[]string{module},
+		"it shows that what has handlers needs no more than the vocabulary, so that its tests need no Redis",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

@@ -34,6 +34,7 @@ type process struct {
 	Slots      int
 	Lease      time.Duration
 	MaxCrashes int
+	Logbook    string // file of the runs of exclusive tasks, if those are to be run
 }
 
 // A child is a worker process under way.
@@ -109,7 +110,11 @@ func processMain() int {
 	}()
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: p.Slots, Lease: p.Lease, Logger: zap.NewNop()}
-	if err := worker.New(effects(log), cfg, witness{q, log}).Run(ctx); err != nil {
+	mux, source := effects(log), worker.Source(witness{q, log})
+	if p.Logbook != "" {
+		mux, source = exclusives(p.Logbook), q
+	}
+	if err := worker.New(mux, cfg, source).Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

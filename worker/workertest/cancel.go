@@ -7,8 +7,8 @@ import (
 	"github.com/dulyhq/duly/worker"
 )
 
-// Cancel removes the task of an ID if it is due, and returns the state that it
-// found: Due means that the task is gone and will not run. Of a Leased task a
+// Cancel removes the task of an ID if it is due, parked or not, and returns the
+// state that it found: Due means that the task is gone and will not run. Of a Leased task a
 // replacement is removed; it goes on itself. Dead and Missing ones are left
 // alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
@@ -21,14 +21,16 @@ func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	if e == nil {
 		return Missing, nil
 	}
-	state := e.state
+	state := e.found()
 	if e.next = nil; state == Due {
 		s.move(e, Missing, e.at)
+		s.yield(e.task.LockKey)
+		s.hint()
 	}
 	return state, nil
 }
 
-// Reschedule makes a due task due at another time: one option, [In] or [At]. It
+// Reschedule makes a due task, parked or not, due at another time: one option, [In] or [At]. It
 // returns the state that it found: Due means that the task was moved. Of a
 // Leased task the replacement is moved, if there is one; Dead and Missing are
 // left alone.
@@ -50,11 +52,12 @@ func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) 
 		return Missing, nil
 	}
 	switch {
-	case e.state == Due:
+	case e.waits():
 		s.move(e, Due, o.due(s.now()))
+		s.yield(e.task.LockKey)
 		s.hint()
 	case e.next != nil:
 		e.next.due = o.due(s.now())
 	}
-	return e.state, nil
+	return e.found(), nil
 }

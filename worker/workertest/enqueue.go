@@ -170,14 +170,15 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 	wins := mode == Replace || mode == Earliest && (old.IsZero() || due.Before(old))
 	switch {
 	case !wins:
-		return Receipt{task.ID, Kept, e.state, old}
+		return Receipt{task.ID, Kept, e.found(), old}
 	case e.state == Leased:
 		e.next = &replacement{task, due}
 		return Receipt{task.ID, Replaced, Leased, due}
 	}
-	state := e.state
+	state, key := e.found(), e.task.LockKey
 	e.renew(task)
 	s.move(e, Due, due)
+	s.yield(key)
 	return Receipt{task.ID, Replaced, state, due}
 }
 
@@ -185,7 +186,7 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 // again.
 func (e *entry) nextDue() time.Time {
 	switch {
-	case e.state == Due:
+	case e.waits():
 		return e.at
 	case e.next != nil:
 		return e.next.due

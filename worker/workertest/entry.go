@@ -16,6 +16,7 @@ type entry struct {
 	at        time.Time // when it is due, its lease ends, or it died
 	due       time.Time // when it was due, of a leased one
 	fence     uint64    // of the newest lease
+	holds     string    // the lock key of a leased one
 	failures  int
 	lastError string
 	crashes   int
@@ -70,7 +71,20 @@ func (l *line) remove(e *entry) {
 	}
 }
 
-// move brings a task into a state.
+// waits reports whether the task is due, or will be.
+func (e *entry) waits() bool { return e.state == Due || e.state == Parked }
+
+// found is the state that a verb answers: to those that act on due tasks a parked
+// one is due.
+func (e *entry) found() State {
+	if e.waits() {
+		return Due
+	}
+	return e.state
+}
+
+// move brings a task into a state. One that is no longer leased lets its lock key
+// go.
 func (s *Source) move(e *entry, to State, at time.Time) {
 	if from := s.states[e.state]; from != nil {
 		from.remove(e)
@@ -78,10 +92,15 @@ func (s *Source) move(e *entry, to State, at time.Time) {
 	e.state, e.at = to, at
 	if to == Missing {
 		delete(s.tasks, e.task.ID)
-		return
+	} else {
+		s.tasks[e.task.ID] = e
+		s.states[to].add(e)
 	}
-	s.tasks[e.task.ID] = e
-	s.states[to].add(e)
+	if key := e.holds; to != Leased && s.holders[key] == e {
+		e.holds = ""
+		delete(s.holders, key)
+		s.yield(key)
+	}
 }
 
 // replaced makes a task that was leased due as its replacement, and reports

@@ -20,7 +20,7 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults)
+var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults, keyFaults, handOverFaults)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.
@@ -106,6 +106,7 @@ var popFaults = []fault{
 	}, []string{
 		"an empty source brings nothing and a wait", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
+		"parked tasks are waited for, not polled",
 	}},
 
 	{"reports a wait of a day", func(f *faulty, _ *workertest.Harness) {
@@ -114,6 +115,16 @@ var popFaults = []fault{
 		"the wait is zero if more is due", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
 	}},
+
+	{"forgets the leases that it gives when it reports a wait", func(f *faulty, _ *workertest.Harness) {
+		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+			ds, wait, err := f.Source.Pop(ctx, n, lease)
+			if due := f.list(workertest.Due); len(ds) > 0 && len(due) > 0 {
+				wait = due[0].At.Sub(f.Now())
+			}
+			return ds, wait, err
+		}
+	}, []string{"the wait ends with the next lease"}},
 
 	{"forgets headers", func(f *faulty, _ *workertest.Harness) {
 		f.deliver(func(d *duly.Delivery) { d.Headers = nil })
@@ -144,7 +155,7 @@ var popFaults = []fault{
 			}
 			return ds, wait, err
 		}
-	}, []string{"pops that are interrupted lose nothing"}},
+	}, []string{"pops that are interrupted lose nothing", "pops that are interrupted keep lock keys apart"}},
 
 	{"forgets that a task is leased", func(f *faulty, _ *workertest.Harness) {
 		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
@@ -176,11 +187,33 @@ var watchFaults = []fault{
 		f.watch = func(ctx context.Context, _ func(time.Duration)) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
+		"a lock key that is handed over is hinted as now",
 	}},
 
 	{"hints enqueueing alone", func(f *faulty, h *workertest.Harness) {
 		hintEnqueued(f, h, func() bool { return true })
-	}, []string{"a task that is settled to be due earlier is hinted"}},
+	}, []string{"a task that is settled to be due earlier is hinted", "a lock key that is handed over is hinted as now"}},
+
+	{"hints an hour late", func(f *faulty, _ *workertest.Harness) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+			f.Source.Watch(ctx, func(time.Duration) { hint(time.Hour) })
+		}
+	}, []string{"a lock key that is handed over is hinted as now"}},
+
+	{"takes a parked task for the head", func(f *faulty, h *workertest.Harness) {
+		head := func() string {
+			if waiting := append(f.list(workertest.Parked), f.list(workertest.Due)...); len(waiting) > 0 {
+				return waiting[0].ID
+			}
+			return ""
+		}
+		last := ""
+		hintEnqueued(f, h, func() bool {
+			before := last
+			last = head()
+			return last != before
+		})
+	}, []string{"an earlier task is hinted past parked ones"}},
 
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)

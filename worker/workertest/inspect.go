@@ -16,6 +16,7 @@ type State string
 const (
 	Missing State = "missing" // never there, or done
 	Due     State = "due"     // waits for its due time, or for a worker
+	Parked  State = "parked"  // due, and waits for its lock key
 	Leased  State = "leased"  // handed out
 	Dead    State = "dead"    // in the dead letter
 )
@@ -24,11 +25,11 @@ const (
 type Info struct {
 	duly.Task
 
-	// State is Due, Leased or Dead; Missing if there is no such task.
+	// State is Due, Parked, Leased or Dead; Missing if there is no such task.
 	State State
 
-	// At is when a due task may run, a leased one's lease ends, or a dead one
-	// died.
+	// At is when a due or parked task may run, a leased one's lease ends, or a
+	// dead one died.
 	At time.Time
 
 	// Failures counts the attempts that failed, LastError is the last one's
@@ -58,8 +59,9 @@ type Stats struct {
 	// Now is the source's clock.
 	Now time.Time
 
-	// Due counts the tasks that wait, Ready those of them whose time has come.
-	Due, Ready int
+	// Due counts the tasks that wait, Parked those of them that wait for their
+	// lock key, and Ready those that could run now.
+	Due, Parked, Ready int
 
 	// Leased and Dead count the tasks handed out and in the dead letter.
 	Leased, Dead int
@@ -80,7 +82,7 @@ func (s *Source) Get(ctx context.Context, id string) (Info, error) {
 }
 
 // Peek shows the first n tasks that are due or will be, the next to be popped
-// first, without taking them. n is 1 to 1,000.
+// first, without taking them; parked ones it leaves out. n is 1 to 1,000.
 func (s *Source) Peek(ctx context.Context, n int) ([]Info, error) {
 	return s.List(ctx, Due, 0, n)
 }
@@ -88,7 +90,7 @@ func (s *Source) Peek(ctx context.Context, n int) ([]Info, error) {
 // List shows tasks of a state by their At, the earliest first: limit of them, 1
 // to 1,000, after leaving out offset.
 func (s *Source) List(ctx context.Context, state State, offset, limit int) ([]Info, error) {
-	if state != Due && state != Leased && state != Dead || offset < 0 || limit < 1 || limit > maxPage {
+	if s.states[state] == nil || offset < 0 || limit < 1 || limit > maxPage {
 		return nil, s.wrap("list", fmt.Errorf("%w: %d of state %q after %d", worker.ErrInvalid, limit, state, offset))
 	}
 	end, err := s.begin(ctx)
@@ -112,8 +114,11 @@ func (s *Source) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, s.wrap("stats of", err)
 	}
 	defer end()
-	due := *s.states[Due]
-	stats := Stats{Now: s.now(), Due: len(due), Leased: len(*s.states[Leased]), Dead: len(*s.states[Dead])}
+	due, parked := *s.states[Due], len(*s.states[Parked])
+	stats := Stats{
+		Now: s.now(), Due: len(due) + parked, Parked: parked,
+		Leased: len(*s.states[Leased]), Dead: len(*s.states[Dead]),
+	}
 	for stats.Ready < len(due) && !due[stats.Ready].at.After(stats.Now) {
 		stats.Ready++
 	}

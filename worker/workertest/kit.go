@@ -20,7 +20,8 @@ type Harness struct {
 	// zero is at once.
 	Enqueue func(ctx context.Context, task duly.Task, in time.Duration) error
 
-	// State tells where the task of an ID stands.
+	// State tells where the task of an ID stands. One that a Pop has passed over
+	// since its lock key is held is Parked.
 	State func(ctx context.Context, id string) (State, error)
 
 	// Sleep lets at least d pass by the source's clock. Now tells the time by a
@@ -52,7 +53,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases)
+	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases, exclusiveCases, handOverCases)
 }
 
 func (c testCase) run(tb testing.TB, h Harness) {

@@ -22,7 +22,7 @@ import (
 // share the clock of a bubble, and compares every answer.
 func TestSourceAnswersAsQueueDoes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2) {
+	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,10 @@ func (p *pair) step() {
 }
 
 func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
-	task := duly.Task{ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id)}
+	task := duly.Task{
+		ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id),
+		LockKey: []string{"", "key", "key", "other"}[p.rnd.IntN(4)],
+	}
 	mode := []string{"keep", "replace", "earliest"}[p.rnd.IntN(3)]
 	ours, theirs := workertest.In(in), queue.In(in)
 	if p.rnd.IntN(2) == 0 {
@@ -159,10 +162,12 @@ func (p *pair) look(ctx context.Context, id string) {
 		a.At = time.Time{} // which a queue does not tell
 	}
 	p.same("Get "+id, a, infoOf(b), errA, errB)
-	p.list(ctx, []workertest.State{workertest.Due, workertest.Leased, workertest.Dead}[p.rnd.IntN(3)])
+	p.list(ctx, []workertest.State{workertest.Due, workertest.Parked, workertest.Leased, workertest.Dead}[p.rnd.IntN(4)])
 	stats, errA := p.src.Stats(ctx)
 	s, errB := p.queue.Stats(ctx)
-	p.same("Stats", stats, workertest.Stats{Now: s.Now, Due: s.Due, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead}, errA, errB)
+	p.same("Stats", stats, workertest.Stats{
+		Now: s.Now, Due: s.Due, Parked: s.Parked, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
+	}, errA, errB)
 }
 
 func (p *pair) list(ctx context.Context, state workertest.State) {

@@ -27,6 +27,8 @@ type Source struct {
 	trial    trial
 	tasks    map[string]*entry
 	states   map[State]*line
+	holders  map[string]*entry    // of lock keys
+	looks    map[string]time.Time // when to look whether a key is free that tasks are parked for
 	watchers map[chan struct{}]struct{}
 }
 
@@ -35,7 +37,9 @@ func NewSource(name string) *Source {
 	return &Source{
 		name:     name,
 		tasks:    make(map[string]*entry),
-		states:   map[State]*line{Due: {}, Leased: {}, Dead: {}},
+		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}},
+		holders:  make(map[string]*entry),
+		looks:    make(map[string]time.Time),
 		watchers: make(map[chan struct{}]struct{}),
 	}
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type model struct {
 	app     map[string]int64 // lock key -> until when the application has it, µs
 	limit   int              // crashes in a row that bury
 	paused  bool
+	limits  queue.Limits
+	tat     int64    // of the rate: when the next task was to come if they came at it, ns
 	fence   uint64   // the last given
 	unheard []string // IDs that a pop leased whose reply was lost
 
@@ -88,6 +91,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	if m.paused {
 		return nil, false
 	}
+	m.rate(now)
 	m.reclaim(now)
 	again = len(m.unheard) > 0
 	if again {
@@ -96,7 +100,8 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 		}
 		leased = m.unheard[:min(n, len(m.unheard))]
 	} else {
-		leased = m.lease(n, now, lease)
+		leased = m.lease(m.room(n, now), now, lease)
+		m.charge(len(leased), now)
 	}
 	if m.unheard = nil; lost {
 		m.unheard = leased
@@ -152,6 +157,46 @@ func (m *model) taken(key string, now span) bool {
 		}
 	}
 	return now.lo < m.app[key]
+}
+
+// room is how many of n tasks the limits allow.
+func (m *model) room(n int, now span) int {
+	if m.limits.Running > 0 {
+		room := m.limits.Running
+		for _, t := range m.tasks {
+			if t.state == queue.Leased {
+				room--
+			}
+		}
+		n = min(n, room)
+	}
+	if interval, ahead := m.rate(now); interval > 0 {
+		n = min(n, m.limits.Burst-int((ahead+interval-1)/interval))
+	}
+	return max(n, 0)
+}
+
+// rate is the time between two tasks, and how far ahead of it they are, in ns: at
+// most by a burst, from now on.
+func (m *model) rate(now span) (interval, ahead int64) {
+	if m.limits.Rate == 0 {
+		return 0, 0
+	}
+	interval = int64(math.Ceil(1e9 / m.limits.Rate))
+	m.tat = min(m.tat, now.lo*1000+int64(m.limits.Burst)*interval)
+	return interval, max(m.tat-now.lo*1000, 0)
+}
+
+func (m *model) charge(n int, now span) {
+	if interval, ahead := m.rate(now); interval > 0 && n > 0 {
+		m.tat = now.lo*1000 + ahead + int64(n)*interval
+	}
+}
+
+func (m *model) setLimits(l queue.Limits) {
+	if m.limits = l; l.Rate == 0 {
+		m.tat = 0
+	}
 }
 
 // ready returns the IDs that are due now, in the order of their times.

@@ -19,8 +19,9 @@ const (
 // zero is no limit.
 type Limits struct {
 	// Running is how many tasks are leased at a time: those whose handlers run,
-	// those that a worker has fetched a moment ahead, and those of a worker that
-	// died, until their leases end. At most 1,000,000. Default: no limit.
+	// those that a worker has fetched ahead, which it gives back if it cannot start
+	// them within 30 ms, and those of a worker that died, until their leases end. At
+	// most 1,000,000. Default: no limit.
 	Running int
 
 	// Rate is how many tasks are handed out in a second. In any time t, by the

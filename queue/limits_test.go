@@ -282,3 +282,23 @@ func TestAPausedQueueKeepsItsLimits(t *testing.T) {
 		equal(t, "popped", len(r.pop(t, 9)), 3)
 	})
 }
+
+// A task that waits for its lock key is not leased, and makes room for others.
+func TestParkedTasksTakeNoPlaceOfALimit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		for i, key := range []string{"k", "k", "k", "", ""} {
+			one := task(fmt.Sprint(i))
+			one.LockKey = key
+			_, err := r.q.Enqueue(t.Context(), one)
+			must(t, err)
+		}
+		r.limit(t, queue.Limits{Running: 2, Rate: 1.0 / 3600, Burst: 3})
+		running := r.pop(t, 9)
+		equal(t, "popped", ids(running), []string{"0", "3"})
+		r.settle(t, duly.Acked, running[0])
+		equal(t, "popped when the key is free", ids(r.pop(t, 9)), []string{"1"})
+		r.settle(t, duly.Acked, running[1])
+		equal(t, "popped over the rate", ids(r.pop(t, 9)), []string{})
+	})
+}

@@ -336,21 +336,3 @@ func (s *machine) pause(rt *rapid.T) {
 		check(rt, s.q.Resume(rt.Context()))
 	}
 }
-
-// limit sets limits, as often none. The intervals of the rates are hours, as all
-// times are.
-func (s *machine) limit(rt *rapid.T) {
-	var l queue.Limits
-	if rapid.Bool().Draw(rt, "running") {
-		l.Running = rapid.IntRange(1, 3).Draw(rt, "most")
-	}
-	if rapid.Bool().Draw(rt, "rate") {
-		l.Rate = 1 / rapid.SampledFrom([]float64{3600, 5400}).Draw(rt, "interval")
-		l.Burst = rapid.IntRange(1, 3).Draw(rt, "burst")
-	}
-	check(rt, s.q.SetLimits(rt.Context(), l))
-	s.m.setLimits(l)
-	got, err := s.q.Limits(rt.Context())
-	check(rt, err)
-	same(rt, "limits", got, l)
-}

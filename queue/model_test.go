@@ -3,7 +3,6 @@ package queue_test
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -157,46 +156,6 @@ func (m *model) taken(key string, now span) bool {
 		}
 	}
 	return now.lo < m.app[key]
-}
-
-// room is how many of n tasks the limits allow.
-func (m *model) room(n int, now span) int {
-	if m.limits.Running > 0 {
-		room := m.limits.Running
-		for _, t := range m.tasks {
-			if t.state == queue.Leased {
-				room--
-			}
-		}
-		n = min(n, room)
-	}
-	if interval, ahead := m.rate(now); interval > 0 {
-		n = min(n, m.limits.Burst-int((ahead+interval-1)/interval))
-	}
-	return max(n, 0)
-}
-
-// rate is the time between two tasks, and how far ahead of it they are, in ns: at
-// most by a burst, from now on.
-func (m *model) rate(now span) (interval, ahead int64) {
-	if m.limits.Rate == 0 {
-		return 0, 0
-	}
-	interval = int64(math.Ceil(1e9 / m.limits.Rate))
-	m.tat = min(m.tat, now.lo*1000+int64(m.limits.Burst)*interval)
-	return interval, max(m.tat-now.lo*1000, 0)
-}
-
-func (m *model) charge(n int, now span) {
-	if interval, ahead := m.rate(now); interval > 0 && n > 0 {
-		m.tat = now.lo*1000 + ahead + int64(n)*interval
-	}
-}
-
-func (m *model) setLimits(l queue.Limits) {
-	if m.limits = l; l.Rate == 0 {
-		m.tat = 0
-	}
 }
 
 // ready returns the IDs that are due now, in the order of their times.

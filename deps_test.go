@@ -49,6 +49,10 @@ var importLaw = map[string]struct {
 		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
 		"it is an operator's hand on a queue",
 	},
+	"examples/limits": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows limits of queues and kinds, and runs with nothing installed",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

@@ -64,6 +64,10 @@ var importLaw = map[string]struct {
 		[]string{module},
 		"it shows that what has handlers needs no more than the vocabulary, so that its tests need no Redis",
 	},
+	"examples/limits": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows limits of queues and kinds, and runs with nothing installed",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

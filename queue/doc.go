@@ -76,7 +76,8 @@
 //	                 Who waits for one is in …{line}:lock and …{alive}:lock, and …lock:{line}:<name>
 //	…pop:<i> string  <number>:<fence>:<lease end> of the last pop of one Queue value
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
-//	…conf    hash    paused
+//	…conf    hash    paused; of the limits running, rate and burst; tat, the theoretical arrival
+//	                 time of the rate, µs with three decimals
 //	…stat    hash    counters
 //	…wake    channel µs until the head of due, when that moves earlier; a word for now
 //
@@ -106,6 +107,10 @@
 //     one chance left are tried one at a time, each for a third of a lease at
 //     most, so that the one that kills workers does not take along those that
 //     ran beside it.
+//   - No more tasks are leased than Limits.Running, and in any time t no more are
+//     popped than Burst + Rate × t, by all workers together and also when these die,
+//     when replies are lost and when limits change at run time. A worker that waits
+//     for a limit is told as soon as there is room.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //
@@ -117,7 +122,10 @@
 // A pending task takes some 280 bytes of Redis with an ID of 12 bytes and a
 // payload of 80. What costs Redis most in a script is to print a score, so tasks
 // that are due together, or were popped together, are the cheapest: bench/README.md
-// has figures.
+// has figures. A queue without limits pays nothing for them. With one a pop takes
+// two or three commands more, and each end of a task at the limit of running ones
+// wakes every worker that waits, as does a rate, 200 times a second at most unless
+// its burst is too small for that.
 //
 // # Caveats
 //
@@ -125,5 +133,5 @@
 // to enqueue the same ID again is then safe. What Redis loses the queue loses:
 // with appendfsync everysec a power cut can take the last second, and a failover
 // what the replica had not received. Leases end early or late if the server's
-// wall clock is stepped.
+// wall clock is stepped; a rate can then bring a burst too many.
 package queue

@@ -135,6 +135,9 @@ type Stats struct {
 	// Paused, and Locked by a job that holds the queue's lock: no pops.
 	Paused, Locked bool
 
+	// Limits are those that apply.
+	Limits Limits
+
 	// Counters of what has happened since the queue was first used, by name:
 	// enqueued, ack, drop, retry, release, bury (by handlers), buried (without
 	// one), reclaimed, cancelled, revived, purged.
@@ -153,7 +156,8 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		Now: microTime(answer.text(0)),
 		Due: int(answer.number(1) + answer.number(9)), Ready: int(answer.number(2)), Parked: int(answer.number(9)),
 		Leased: int(answer.number(3)), Dead: int(answer.number(4)),
-		Paused: answer.number(6) == 1, Locked: answer.number(7) == 1,
+		Paused: answer.list(6).at(0) != nil, Locked: answer.number(7) == 1,
+		Limits:   readLimits(answer.list(6)),
 		Counters: make(map[string]int64),
 	}
 	if first := microTime(answer.text(5)); !first.IsZero() {

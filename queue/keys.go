@@ -41,7 +41,7 @@ func (k *keys) forPop() []string {
 }
 
 func (k *keys) forSettle() []string {
-	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake}
+	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.conf}
 }
 
 func (k *keys) forExtend() []string { return []string{k.leased} }
@@ -74,3 +74,5 @@ func (k *keys) forRevive() []string {
 func (k *keys) forPurge() []string { return []string{k.dead, k.task, k.fail, k.crash, k.stat} }
 
 func (k *keys) forPause() []string { return []string{k.conf, k.wake} }
+
+func (k *keys) forLimit() []string { return []string{k.conf, k.wake} }

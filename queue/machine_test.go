@@ -75,6 +75,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"purge":      s.purge,
 			"pause":      s.pause,
 			"lock":       s.lock,
+			"limit":      s.limit,
 			"time":       s.time,
 		})
 	})

@@ -85,10 +85,11 @@ func TestAFullRedisStillDoesWhatAddsNothing(t *testing.T) {
 			equal(t, "popped", len(deliveries) <= 2, true)
 			return nil, err
 		},
-		"revive": func() (any, error) { return r.q.Revive(ctx, "dead") },
-		"stats":  func() (any, error) { return r.q.Stats(ctx) },
-		"peek":   func() (any, error) { return r.q.Peek(ctx, 9) },
-		"resume": func() (any, error) { return nil, r.q.Resume(ctx) },
+		"revive":    func() (any, error) { return r.q.Revive(ctx, "dead") },
+		"stats":     func() (any, error) { return r.q.Stats(ctx) },
+		"peek":      func() (any, error) { return r.q.Peek(ctx, 9) },
+		"resume":    func() (any, error) { return nil, r.q.Resume(ctx) },
+		"no limits": func() (any, error) { return nil, r.q.SetLimits(ctx, queue.Limits{}) },
 	} {
 		if got, err := verb(); err != nil {
 			t.Errorf("%s at the memory limit: %v, %v", name, got, err)

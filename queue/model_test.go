@@ -24,6 +24,8 @@ type model struct {
 	app     map[string]int64 // lock key -> until when the application has it, µs
 	limit   int              // crashes in a row that bury
 	paused  bool
+	limits  queue.Limits
+	tat     int64    // of the rate: when the next task was to come if they came at it, ns
 	fence   uint64   // the last given
 	unheard []string // IDs that a pop leased whose reply was lost
 
@@ -88,6 +90,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	if m.paused {
 		return nil, false
 	}
+	m.rate(now)
 	m.reclaim(now)
 	again = len(m.unheard) > 0
 	if again {
@@ -96,7 +99,8 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 		}
 		leased = m.unheard[:min(n, len(m.unheard))]
 	} else {
-		leased = m.lease(n, now, lease)
+		leased = m.lease(m.room(n, now), now, lease)
+		m.charge(len(leased), now)
 	}
 	if m.unheard = nil; lost {
 		m.unheard = leased

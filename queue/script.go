@@ -30,7 +30,7 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
-	popScript        = lock.Guarded(lock.Locks + source("clock", "poll", "head", "key", "reclaim", "park", "pop", "again", "grant", "deal"))
+	popScript        = lock.Guarded(lock.Locks + source("clock", "room", "poll", "head", "key", "reclaim", "park", "pop", "again", "grant", "deal"))
 	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "settle"))
 	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "extend"))
 	cancelScript     = lock.NewScript(source("clock", "key", "cancel"))
@@ -41,6 +41,7 @@ var (
 	reviveScript     = lock.NewScript(source("clock", "schedule", "revive"))
 	purgeScript      = lock.NewScript(source("clock", "purge"))
 	pauseScript      = lock.NewScript(source("pause"))
+	limitScript      = lock.NewScript(source("limit"))
 )
 
 // source joins Lua files. A missing one is found by any test, at start-up.

@@ -83,6 +83,8 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	add("purge", func() error { _, err := r.q.Purge(ctx, 0); return err })
 	add("pause", func() error { return r.q.Pause(ctx) })
 	add("resume", func() error { return r.q.Resume(ctx) })
+	add("limit", func() error { return r.q.SetLimits(ctx, queue.Limits{Running: 100, Rate: 1000}) })
+	add("no limits", func() error { return r.q.SetLimits(ctx, queue.Limits{}) })
 	add("get", func() error { _, err := r.q.Get(ctx, "due 2"); return err })
 	add("peek", func() error { _, err := r.q.Peek(ctx, 9); return err })
 	add("stats", func() error { _, err := r.q.Stats(ctx); return err })

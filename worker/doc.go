@@ -32,6 +32,8 @@
 //     while its lease is held.
 //   - A task that has expired is not run but buried or dropped, also if it was due
 //     in time and there was no slot, and also if it was to be retried.
+//   - No more handlers of a kind run at once than KindLimits allows, and those that
+//     wait for one another hold up no other kind.
 //   - A lease is extended for as long as its handler runs. If that fails, the
 //     handler's context ends before the lease does, by the local monotonic clock,
 //     whatever the network does.
@@ -44,6 +46,11 @@
 //     their contexts end with ErrStopping, which costs no attempt.
 //
 // # Caveats
+//
+// A kind over its limit is popped like any other and given back: with ten thousand
+// such tasks due that is 200 calls a second of a worker, for as long as they are.
+// What is given back has a later due time. A kind that is often over its limit is
+// better off in a queue of its own, with queue.Limits.
 //
 // A handler that ignores its context keeps its slot and its lease for as long as
 // it runs. A worker that is killed leaves its tasks to their leases: others run

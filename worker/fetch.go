@@ -72,7 +72,7 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	flights := make([]*flight, len(deliveries))
 	for i, d := range deliveries {
 		flights[i] = new(flight) // each for itself: one that stays would keep all payloads
-		flights[i].Delivery, flights[i].settler, flights[i].fetched = d, f.settler, now
+		flights[i].Delivery, flights[i].settler, flights[i].fetched, flights[i].queued = d, f.settler, now, now
 		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)
 	}
 	f.keeper.add(flights)

@@ -18,6 +18,9 @@ type flight struct {
 	ctx     handlerContext // of the handler, once it has started
 	place   int            // among what the keeper holds; the keeper guards it
 
+	queued time.Time  // since when it waits in the backlog, which guards this and what follows
+	limit  *kindLimit // among which it has a place; nil if its kind has no limit
+
 	mu      sync.Mutex // guards what follows
 	until   time.Time  // when the lease ends, by the local clock
 	renewal time.Time  // when the keeper is to extend it
@@ -30,6 +33,12 @@ type flight struct {
 // for it was sent, less 1 % for the drift between two clocks and 2 ms.
 func leaseEnd(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - lease/100 - 2*time.Millisecond)
+}
+
+// late reports whether the task has expired.
+func (f *flight) late(now time.Time) bool {
+	_, late := f.Expired(f.Popped.Add(now.Sub(f.fetched)))
+	return late
 }
 
 // start sets the handler's context, unless the lease is lost.

@@ -234,3 +234,39 @@ func resume(ctx context.Context, t *tool, args []string) error {
 	}
 	return q.Resume(ctx)
 }
+
+// limit changes the limits whose flags are given and shows all.
+func limit(ctx context.Context, t *tool, args []string) error {
+	flags := newFlags("limit")
+	running := flags.Int("running", 0, "how many tasks run at once over all workers; 0 is no limit")
+	rate := flags.Float64("rate", 0, "how many tasks start in a second over all workers; 0 is no limit")
+	burst := flags.Int("burst", 0, "how many may start at once; by default what the rate brings in 10 ms, at least 1")
+	q, _, err := t.queue(flags, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	limits, err := q.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	if given["running"] {
+		limits.Running = *running
+	}
+	if given["rate"] {
+		limits.Rate, limits.Burst = *rate, 0
+	}
+	if given["burst"] {
+		limits.Burst = *burst
+	}
+	if given["running"] || given["rate"] || given["burst"] {
+		if err := q.SetLimits(ctx, limits); err != nil {
+			return err
+		}
+		if limits, err = q.Limits(ctx); err != nil {
+			return err
+		}
+	}
+	return t.out.limits(limits)
+}

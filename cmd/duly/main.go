@@ -54,6 +54,7 @@ func commands() []command {
 		{"purge", "QUEUE", "remove dead tasks for good", purge},
 		{"pause", "QUEUE", "stop popping", pause},
 		{"resume", "QUEUE", "pop again", resume},
+		{"limit", "QUEUE", "show or set how many tasks run at once, and how many start in a second", limit},
 		{"doctor", "", "check that Redis is set up to keep tasks", doctor},
 	}
 }

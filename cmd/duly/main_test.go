@@ -104,6 +104,42 @@ func commandsWork(t *testing.T, addr string) {
 	}
 }
 
+func TestLimitSetsWhatIsGivenAndShowsAll(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, "--requirepass", "sesame").Addr
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "none"},
+		{[]string{"-running", "5"}, "5 running"},
+		{[]string{"-rate", "0.5"}, "5 running, 0.5/s with a burst of 1"},
+		{[]string{"-burst", "3"}, "5 running, 0.5/s with a burst of 3"},
+		{[]string{"-rate", "1000"}, "5 running, 1000/s with a burst of 10"},
+		{nil, "5 running, 1000/s with a burst of 10"},
+		{[]string{"-running", "0"}, "1000/s with a burst of 10"},
+		{[]string{"-rate", "0"}, "none"},
+	} {
+		status, out, errs := invoke(t, addr, "", append([]string{"limit", "orders"}, c.args...)...)
+		if status != 0 || strings.TrimSpace(out) != c.want {
+			t.Errorf("limit %v: status %d, printed %q and %q, want %q", c.args, status, out, errs, c.want)
+		}
+	}
+	if o := object(t, addr, "limit", "orders", "-running", "2", "-rate", "7"); o["running"] != 2.0 || o["rate"] != 7.0 || o["burst"] != 1.0 {
+		t.Errorf("limit: %v", o)
+	}
+	o := object(t, addr, "stats", "orders")
+	if l, _ := o["limits"].(map[string]any); l["running"] != 2.0 || l["rate"] != 7.0 {
+		t.Errorf("stats: %v", o)
+	}
+	if _, out, _ := invoke(t, addr, "", "stats", "orders"); !strings.Contains(out, "2 running, 7/s") {
+		t.Errorf("stats: %s", out)
+	}
+	if status, _, errs := invoke(t, addr, "", "limit", "orders", "-running", "-1"); status != 2 || !strings.Contains(errs, "Running -1") {
+		t.Errorf("limit of -1: %d %s", status, errs)
+	}
+}
+
 func TestReviveAllAndPurge(t *testing.T) {
 	t.Parallel()
 	m, rdb := redistest.Mini(t)
@@ -175,6 +211,8 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"purge", "q"},
 		{"purge", "q", "-yes", "-age", "-1h"},
 		{"doctor", "q"},
+		{"limit"},
+		{"limit", "q", "-running", "few"},
 		{"-redis", "http://:sesame@nowhere", "stats", "q"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

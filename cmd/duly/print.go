@@ -66,7 +66,7 @@ func (p printer) stats(name string, s queue.Stats) error {
 		return p.object(map[string]any{
 			"queue": name, "due": s.Due, "ready": s.Ready, "parked": s.Parked, "leased": s.Leased, "dead": s.Dead,
 			"lateness_ms": float64(s.Lateness.Microseconds()) / 1000, "paused": s.Paused, "locked": s.Locked,
-			"counters": s.Counters,
+			"limits": limitsObject(s.Limits), "counters": s.Counters,
 		})
 	}
 	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
@@ -77,6 +77,7 @@ func (p printer) stats(name string, s queue.Stats) error {
 	row("late", s.Lateness)
 	row("paused", s.Paused)
 	row("locked", s.Locked)
+	row("limits", limitsText(s.Limits))
 	names := make([]string, 0, len(s.Counters))
 	for name := range s.Counters {
 		names = append(names, name)
@@ -86,6 +87,28 @@ func (p printer) stats(name string, s queue.Stats) error {
 		row("  "+name, s.Counters[name])
 	}
 	return w.Flush()
+}
+
+func (p printer) limits(l queue.Limits) error {
+	if p.json {
+		return p.object(limitsObject(l))
+	}
+	return p.line(limitsText(l))
+}
+
+func limitsObject(l queue.Limits) map[string]any {
+	return map[string]any{"running": l.Running, "rate": l.Rate, "burst": l.Burst}
+}
+
+func limitsText(l queue.Limits) string {
+	var all []string
+	if l.Running > 0 {
+		all = append(all, fmt.Sprintf("%d running", l.Running))
+	}
+	if l.Rate > 0 {
+		all = append(all, fmt.Sprintf("%v/s with a burst of %d", l.Rate, l.Burst))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // tasks prints a table. What comes from outside is quoted, so that it cannot

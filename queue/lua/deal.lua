@@ -1,5 +1,5 @@
 -- deal: the part of pop that does it. What is parked makes room for others, as far as
--- 500 tasks are looked at.
+-- the limits allow and 500 tasks are looked at.
 if reclaim(k, lockKeys, limit, now) then failing, crashing, lookAt = true, true, now end
 if lookAt <= now then look(k, lockKeys, adopt, now) end
 local head = again()
@@ -8,9 +8,9 @@ if #head > 0 then
   return answer(lastFence)
 end
 
-local token, left = nil, 500
-while n < most and left > 0 do
-  local asked = math.min(most - n, left)
+local token, may, left = nil, room(most), 500
+while n < may and left > 0 do
+  local asked = math.min(may - n, left)
   head = dueHead(k.due, now, asked)
   local size = #head / 2
   if size == 0 then break end
@@ -23,4 +23,5 @@ while n < most and left > 0 do
   if size < asked then break end
   left = left - size
 end
+if n > 0 then charge(n) end
 return answer(token)

@@ -1,6 +1,6 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with locks, clock, poll, head, key, reclaim and park,
--- and goes on with again, grant and deal.
+-- guard of the queue's lock, with locks, clock, room, poll, head, key, reclaim and
+-- park, and goes on with again, grant and deal.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    member, see key -> lease end, µs

@@ -9,6 +9,7 @@
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
+-- KEYS[10] conf  hash
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not just
 --         acknowledged: its position from 1, action (ack of one with a lock key,
@@ -16,13 +17,14 @@
 --         <failures>:<error>
 -- The last ARGV: terms of the locks, of package lock
 -- returns the positions, from 1, of the deliveries whose lease is not held
-local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local leased, due, task, dead, following, fail, crash, stat, wake, conf = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
 local marked = replaced or failing or crashing
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
+local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
 
 local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
@@ -88,6 +90,12 @@ if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end
 if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
 schedule(due, wake, entries, now)
+if running then
+  -- Where the limit was reached, pollers sleep until a lease was to end.
+  local left = redis.call('ZCARD', leased)
+  local first = left < running and left + #ended >= running and redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+  if first then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
+end
 local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
 for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
 for action, times in pairs(count) do

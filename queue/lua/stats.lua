@@ -7,7 +7,8 @@
 -- KEYS[6] lock   string, of package lock
 -- KEYS[7] parked zset  id -> due, µs
 -- returns {now µs, due, ready, leased, dead, earliest due µs or "",
---         paused 0/1, locked 0/1, {counter, value, ...}, parked}
+--         {paused, running, rate, burst}, each nil if it is not set, locked 0/1,
+--         {counter, value, ...}, parked}
 local now = us(clock())
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return {
@@ -17,7 +18,7 @@ return {
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZCARD', KEYS[3]),
   first and any(first) or '',
-  redis.call('HEXISTS', KEYS[4], 'paused'),
+  redis.call('HMGET', KEYS[4], 'paused', 'running', 'rate', 'burst'),
   redis.call('EXISTS', KEYS[6]),
   redis.call('HGETALL', KEYS[5]),
   redis.call('ZCARD', KEYS[7]),

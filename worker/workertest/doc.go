@@ -38,6 +38,6 @@
 // The types of this package are its own, not those of package queue, which needs
 // Redis: let code that is to be tested with a Source ask for a function or a
 // narrow interface. Code that asks for a *queue.Queue is tested with one on
-// miniredis. A Source has no queue lock, no Locker and no pause: code that takes
-// a lock beside a handler is tested with package lock/locktest.
+// miniredis. A Source has no queue lock, no Locker, no pause and no limits: code that
+// takes a lock beside a handler is tested with package lock/locktest.
 package workertest

@@ -31,7 +31,8 @@
 //
 // Due is a comparison, not a stage: a scheduled, a ready and a retrying task
 // differ only in when they are due. Cancel, Remove and Reschedule act on due
-// tasks.
+// tasks. CancelRunning marks a leased one too: however its run ends, by Settle or
+// with its lease, the task is then gone.
 //
 // # Redis keys
 //
@@ -45,6 +46,7 @@
 //	…next    hash    id → <due>:<record> that takes a running task's place when it settles
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
+//	…cancel  hash    id → the highest fence of a run that is cancelled; as long as that is leased
 //	…fence   string  the last fencing token
 //	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its Locker.
 //	                 Who waits for one is in …{line}:lock and …{alive}:lock, and …lock:{line}:<name>
@@ -52,7 +54,8 @@
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
 //	…conf    hash    paused
 //	…stat    hash    counters
-//	…wake    channel µs until the head of due, when that moves earlier; a word for now
+//	…wake    channel µs until the head of due, when that moves earlier; a word for now;
+//	                 or "cancel <fence> <id>" of a run that is cancelled
 //
 // A record is a version byte and CBOR; it is written once and never changed by
 // a delivery, so a retry does not carry the payload again. A leased member
@@ -77,6 +80,8 @@
 //     one chance left are tried one at a time, each for a third of a lease at
 //     most, so that the one that kills workers does not take along those that
 //     ran beside it.
+//   - A run that is cancelled is neither retried nor buried. Its mark carries a
+//     fence, so that no later run of the ID is hit.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

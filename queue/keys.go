@@ -5,7 +5,7 @@ import "strconv"
 // keys spells the Redis keys of one queue, and which of them each script takes.
 // doc.go says what they hold.
 type keys struct {
-	due, leased, dead, task, next, fail, crash, fence, lock, pop, conf, stat, trial, wake string
+	due, leased, dead, task, next, fail, crash, cancel, fence, lock, pop, conf, stat, trial, wake string
 
 	lockPrefix string // of the locks that share the queue's hash tag
 }
@@ -14,7 +14,7 @@ func newKeys(prefix, name string, instance uint64) keys {
 	tag := prefix + ":{" + name + "}:"
 	return keys{
 		due: tag + "due", leased: tag + "leased", dead: tag + "dead",
-		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash",
+		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash", cancel: tag + "cancel",
 		fence: tag + "fence", lock: tag + ownLock, pop: tag + "pop:" + strconv.FormatUint(instance, 36),
 		conf: tag + "conf", stat: tag + "stat", trial: tag + "trial", wake: tag + "wake",
 		lockPrefix: tag + "lock:",
@@ -34,18 +34,18 @@ func (k *keys) forEnqueue() []string {
 func (k *keys) forPop() []string {
 	return []string{
 		k.lock, k.due, k.leased, k.dead, k.task, k.next, k.fail, k.crash, k.fence, k.pop, k.conf, k.stat,
-		k.trial,
+		k.trial, k.cancel,
 	}
 }
 
 func (k *keys) forSettle() []string {
-	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake}
+	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.cancel}
 }
 
-func (k *keys) forExtend() []string { return []string{k.leased} }
+func (k *keys) forExtend() []string { return []string{k.leased, k.cancel} }
 
 func (k *keys) forCancel() []string {
-	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat}
+	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.cancel, k.fence, k.wake}
 }
 
 func (k *keys) forReschedule() []string { return []string{k.due, k.task, k.dead, k.next, k.wake} }

@@ -17,7 +17,7 @@ import (
 type snapshot struct {
 	due, leased, dead       map[string]int64 // µs
 	task, next, fail, crash map[string]string
-	conf, stat              map[string]string
+	cancel, conf, stat      map[string]string
 	fence                   string
 }
 
@@ -35,13 +35,14 @@ func (r *rig) read(ctx context.Context) (snapshot, error) {
 	due, leased, dead := zset("due"), zset("leased"), zset("dead")
 	task, next, fail, crash := hash("task"), hash("next"), hash("fail"), hash("crash")
 	conf, stat, fence := hash("conf"), hash("stat"), pipe.Get(ctx, r.key("fence"))
+	cancel := hash("cancel")
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return snapshot{}, err
 	}
 	return snapshot{
 		due: scores(due.Val()), leased: scores(leased.Val()), dead: scores(dead.Val()),
 		task: task.Val(), next: next.Val(), fail: fail.Val(), crash: crash.Val(),
-		conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
+		cancel: cancel.Val(), conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
 	}, nil
 }
 
@@ -56,8 +57,9 @@ func scores(zs []redis.Z) map[string]int64 {
 var leasedMember = regexp.MustCompile(`(?s)^\d+:\d+:(.*)$`)
 
 // broken returns what of the invariants does not hold: an ID is in exactly one
-// of due, leased and dead; its record exists exactly then; failures, crashes and
-// replacements exist only for such IDs, the last only for leased ones.
+// of due, leased and dead; its record exists exactly then; failures, crashes,
+// replacements and cancellations exist only for such IDs, the last two only for
+// leased ones.
 func (s snapshot) broken() []string {
 	var broken []string
 	places := make(map[string][]string)
@@ -93,6 +95,11 @@ func (s snapshot) broken() []string {
 	for id := range s.next {
 		if !leased[id] {
 			broken = append(broken, fmt.Sprintf("%q has a replacement and is not leased", id))
+		}
+	}
+	for id := range s.cancel {
+		if !leased[id] {
+			broken = append(broken, fmt.Sprintf("%q is cancelled and not leased", id))
 		}
 	}
 	for what, hash := range map[string]map[string]string{"failures": s.fail, "crashes": s.crash} {
@@ -134,7 +141,7 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 		{},
 		{due: zset, task: hash, fail: hash, crash: hash},
 		{dead: zset, task: hash, fail: hash},
-		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash},
+		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash, cancel: hash},
 		{leased: map[string]int64{"1:2:a:\nb": 1}, task: map[string]string{"a:\nb": "x"}},
 	}
 	for i, s := range good {
@@ -150,6 +157,8 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 		{leased: map[string]int64{"1:2:a": 1, "2:2:a": 1}, task: hash},
 		{leased: map[string]int64{"a": 1}, task: hash},
 		{due: zset, task: hash, next: hash},
+		{due: zset, task: hash, cancel: hash},
+		{cancel: hash},
 		{fail: hash},
 		{crash: hash},
 	}

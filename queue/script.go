@@ -30,9 +30,9 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
-	popScript        = lock.Guarded(source("clock", "poll", "head", "reclaim", "pop"))
-	settleScript     = lock.NewScript(source("clock", "schedule", "held", "settle"))
-	extendScript     = lock.NewScript(source("clock", "extend"))
+	popScript        = lock.Guarded(source("clock", "poll", "head", "cancelled", "reclaim", "pop"))
+	settleScript     = lock.NewScript(source("clock", "schedule", "held", "cancelled", "settle"))
+	extendScript     = lock.NewScript(source("clock", "cancelled", "extend"))
 	cancelScript     = lock.NewScript(source("cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "schedule", "reschedule"))
 	getScript        = lock.NewScript(source("clock", "get"))

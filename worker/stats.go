@@ -14,6 +14,11 @@ type Stats struct {
 	// Dropped or Buried too, or as Lost.
 	Expired int64
 
+	// Cancelled counts the deliveries that were cancelled before their handler was
+	// done, if the worker was told before it was over. They count as Dropped too, or
+	// as Lost.
+	Cancelled int64
+
 	// Lost counts the deliveries whose lease was lost before they were settled:
 	// they run again.
 	Lost int64
@@ -27,7 +32,7 @@ type Stats struct {
 }
 
 type counters struct {
-	running, acked, dropped, retried, released, buried, expired, lost, panics, unknown, stuck atomic.Int64
+	running, acked, dropped, retried, released, buried, expired, cancelled, lost, panics, unknown, stuck atomic.Int64
 }
 
 // Stats counts what the worker has done. It may be called at any time.
@@ -35,7 +40,7 @@ func (w *Worker) Stats() Stats {
 	c := &w.counters
 	return Stats{
 		Running: int(c.running.Load()), Acked: c.acked.Load(), Dropped: c.dropped.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Buried: c.buried.Load(), Expired: c.expired.Load(), Lost: c.lost.Load(),
-		Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
+		Released: c.released.Load(), Buried: c.buried.Load(), Expired: c.expired.Load(), Cancelled: c.cancelled.Load(),
+		Lost: c.lost.Load(), Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
 	}
 }

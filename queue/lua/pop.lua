@@ -1,5 +1,5 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with clock, poll, head and reclaim.
+-- guard of the queue's lock, with clock, poll, head, cancelled and reclaim.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    <fence>:<due>:<id> -> lease end, µs
@@ -13,6 +13,7 @@
 -- KEYS[11] conf    hash
 -- KEYS[12] stat    hash
 -- KEYS[13] trial   string  <µs when it ends>:<leased member> of the task on its last chance
+-- KEYS[14] cancel  hash    id -> highest fence that is cancelled
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -24,7 +25,7 @@
 --         {..., fence, leased members, records, failures, crashes};
 --         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
-  crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13]}
+  crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13], cancel = KEYS[14]}
 local most, lease, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stop = us(now + lease)
 
@@ -32,11 +33,11 @@ local stop = us(now + lease)
 local fence = tonumber(redis.call('GET', k.fence)) or 0
 local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
 redis.call('ZCARD', k.dead)
-for _, hash in ipairs({k.task, k.next}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({k.task, k.next, k.cancel}) do redis.call('HLEN', hash) end
 local failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
 
 -- again finds what the caller's last pop leased, if that did not reach it, and
--- gives back what is now too much.
+-- gives back what is now too much. What was cancelled has not begun and is gone.
 local function again()
   local head = {}
   if not last or lastFence == ARGV[7] then return head end
@@ -44,9 +45,10 @@ local function again()
     local token, was, id = string.match(member, '^(%d+):(%d+):(.*)$')
     if token == lastFence then
       redis.call('ZREM', k.leased, member)
-      if #head < 2 * most then
+      local gone = cut(k, id, member)
+      if not gone and #head < 2 * most then
         head[#head + 1], head[#head + 2] = id, was
-      elseif not replace(k, id) then
+      elseif not gone and not replace(k, id) then
         redis.call('ZADD', k.due, was, id)
       end
     end

@@ -1,5 +1,5 @@
--- settle: ends deliveries whose leases are held. It begins with clock, schedule
--- and held.
+-- settle: ends deliveries whose leases are held. What was cancelled and is not
+-- acknowledged is gone. It begins with clock, schedule, held and cancelled.
 -- KEYS[1] leased zset    <fence>:<due>:<id> -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
@@ -9,22 +9,24 @@
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
+-- KEYS[10] cancel hash   id -> highest fence that is cancelled
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not
 --         acknowledged: its position from 1, action (drop, retry, release,
 --         bury), when it is due again (µs, see clock), <failures>:<error>
 -- returns the positions, from 1, of the deliveries whose lease is not held
-local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local leased, due, task, dead, following, fail, crash, stat, wake, cancel = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
-local marked = replaced or failing or crashing
+local cancels = redis.call('HLEN', cancel) > 0
+local marked = replaced or failing or crashing or cancels
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 
 local lost, ended, gone, clear = {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
-local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, cancelled = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
 -- finish plans what becomes of a task whose lease is held.
@@ -37,7 +39,7 @@ local function finish(id, action, at, note)
   if score then
     add(entries, score, id)
     add(records, id, record)
-  elseif action == 'ack' or action == 'drop' then
+  elseif action == 'ack' or action == 'drop' or action == 'cancelled' then
     gone[#gone + 1] = id
   elseif action == 'bury' then
     add(died, us(now), id)
@@ -60,7 +62,9 @@ for i = 1, n do
     local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
     local at = other[i]
     if at then
-      finish(id, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+      local action = ARGV[at + 1]
+      if cancels and action ~= 'ack' and cancelled(cancel, member) then action = 'cancelled' end
+      finish(id, action, ARGV[at + 2], ARGV[at + 3])
     elseif marked then
       finish(id, 'ack')
     else
@@ -77,6 +81,7 @@ if #clear > 0 then
   if failing then redis.call('HDEL', fail, unpack(clear)) end
   if crashing then redis.call('HDEL', crash, unpack(clear)) end
   if replaced then redis.call('HDEL', following, unpack(clear)) end
+  if cancels then redis.call('HDEL', cancel, unpack(clear)) end
 end
 if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end

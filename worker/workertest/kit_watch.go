@@ -26,7 +26,7 @@ func (r *rig) watch() (hints <-chan struct{}, stop func()) {
 			case hinted <- struct{}{}:
 			default:
 			}
-		})
+		}, func(string, uint64) {})
 	}()
 	return hinted, func() {
 		r.Helper()

@@ -56,14 +56,16 @@ var leaseFaults = []fault{
 	}, []string{"fences rise with every delivery of a task", "a lease that ran out makes its task due again"}},
 
 	{"extends nothing", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) { return nil, nil }
+		f.extend = func(context.Context, []*duly.Delivery, time.Duration) (_, _ []*duly.Delivery, _ error) {
+			return nil, nil, nil
+		}
 	}, []string{
 		"extending makes a lease last longer", "extending counts from now", "extending what ran out is lost and harmless",
 		"extending what has settled is lost and harmless", "extending tells which are lost",
 	}},
 
 	{"extends from the lease's end", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			for _, info := range f.list(workertest.Leased) {
 				lease += info.At.Sub(f.Now())
 			}
@@ -73,9 +75,9 @@ var leaseFaults = []fault{
 
 	{"extends once", func(f *faulty, _ *workertest.Harness) {
 		extended := make(map[*duly.Delivery]bool)
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			if extended[ds[0]] {
-				return ds, nil
+				return ds, nil, nil
 			}
 			extended[ds[0]] = true
 			return f.Source.Extend(ctx, ds, lease)

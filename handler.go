@@ -125,9 +125,10 @@ type Delivery struct {
 // and is to be retried with backoff, up to its MaxAttempts; [RetryIn], [Snooze],
 // [Bury] and [Drop] answer otherwise. A panic counts as an error.
 //
-// The context ends when the task's Timeout is over, when the lease is lost, or
-// when the worker stops and has waited long enough; context.Cause tells which:
-// [ErrTimeout], [ErrLeaseLost] or [ErrStopping]. The worker waits for HandleTask
+// The context ends when the task's Timeout is over, when the run is cancelled,
+// when the lease is lost, or when the worker stops and has waited long enough;
+// context.Cause tells which: [ErrTimeout], [ErrCancelled], [ErrLeaseLost] or
+// [ErrStopping]. The worker waits for HandleTask
 // to return in any case, for a task never runs twice at a time by its own doing.
 //
 // HandleTask is called from many goroutines at once.
@@ -149,6 +150,11 @@ var (
 	// ErrLeaseLost: the lease ran out or went to another worker. The task runs
 	// again, perhaps already; what this attempt answers is not recorded.
 	ErrLeaseLost = errors.New("duly: lease lost")
+
+	// ErrCancelled: the task was cancelled while it ran. Whatever error the handler
+	// returns, the task is dropped: it is not retried and not buried. Nil says that
+	// it was done all the same.
+	ErrCancelled = errors.New("duly: task cancelled")
 
 	// ErrTimeout: the attempt took longer than its Timeout.
 	ErrTimeout = errors.New("duly: task timed out")

@@ -61,7 +61,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
-		q.Watch(watching, func(time.Duration) { hinted <- struct{}{} })
+		q.Watch(watching, func(time.Duration) { hinted <- struct{}{} }, func(string, uint64) {})
 		close(watched)
 	}()
 	<-hinted // it has subscribed
@@ -71,6 +71,14 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 			t.Fatal(err)
 		}
 	}
+	_, err = q.Enqueue(ctx, duly.Task{ID: "cancelled", Kind: "k"})
+	must(err)
+	ds, _, err := q.Pop(ctx, 1, time.Second)
+	must(err)
+	_, err = q.CancelRunning(ctx, "cancelled")
+	must(err)
+	_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: duly.Retried}})
+	must(err)
 	task := duly.Task{ID: "a", Kind: "k"}
 	for _, c := range []queue.Conflict{queue.Keep, queue.Replace, queue.Earliest} {
 		_, err = q.Enqueue(ctx, task, queue.OnConflict(c))
@@ -83,7 +91,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 		if len(ds) != 1 {
 			t.Fatalf("popped %d tasks before %s", len(ds), action)
 		}
-		_, err = q.Extend(ctx, ds, time.Second)
+		_, _, err = q.Extend(ctx, ds, time.Second)
 		must(err)
 		_, err = q.Enqueue(ctx, duly.Task{ID: "a", Kind: "k"}, queue.OnConflict(queue.Keep))
 		must(err)

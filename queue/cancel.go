@@ -12,9 +12,28 @@ import (
 // is running and goes on; a replacement that waits for its end is removed. Dead
 // and Missing tasks are left alone. After [ErrUnknownOutcome] cancel again.
 func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
-	word, err := q.cancel(ctx, id, "")
+	word, err := q.cancel(ctx, id, "", "")
 	if err != nil {
 		return "", fmt.Errorf("queue: cancel %.512q in %q: %w", id, q.name, err)
+	}
+	return State(word), nil
+}
+
+// CancelRunning is [Queue.Cancel] that also cancels a run. Of a Leased task the
+// worker is told, wherever it is: the handler's context ends with
+// [duly.ErrCancelled], within milliseconds, or at the next extension of the lease
+// if the message is lost. However the run then ends, the task is gone: it is not
+// retried and not buried. An acknowledgement stands, as the task was done. If the
+// worker has died, the task is gone when its lease has run out.
+//
+// What is cancelled is the run that is found, never one to come. Until it has
+// ended the ID is there: an Enqueue that keeps is answered [Kept] and Leased, one
+// that replaces waits for the end and then runs. To cancel again is harmless, and
+// to be done after [ErrUnknownOutcome].
+func (q *Queue) CancelRunning(ctx context.Context, id string) (State, error) {
+	word, err := q.cancel(ctx, id, "", "run")
+	if err != nil {
+		return "", fmt.Errorf("queue: cancel running %.512q in %q: %w", id, q.name, err)
 	}
 	return State(word), nil
 }
@@ -23,18 +42,18 @@ func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 // [Queue.Peek] or a receipt told it, and reports whether it did. It leaves a
 // task alone that has been enqueued again or rescheduled since.
 func (q *Queue) Remove(ctx context.Context, id string, due time.Time) (bool, error) {
-	word, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10))
+	word, err := q.cancel(ctx, id, strconv.FormatInt(due.UnixMicro(), 10), "")
 	if err != nil {
 		return false, fmt.Errorf("queue: remove %.512q from %q: %w", id, q.name, err)
 	}
 	return word == string(Due), nil
 }
 
-func (q *Queue) cancel(ctx context.Context, id, due string) (string, error) {
+func (q *Queue) cancel(ctx context.Context, id, due, also string) (string, error) {
 	if err := checkText("task ID", id, MaxID); err != nil {
 		return "", err
 	}
-	got, err := q.run(ctx, cancelScript, q.keys.forCancel(), id, due)
+	got, err := q.run(ctx, cancelScript, q.keys.forCancel(), id, due, also)
 	word, _ := got.(string)
 	return word, err
 }

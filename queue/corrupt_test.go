@@ -161,7 +161,7 @@ func TestForeignDueScores(t *testing.T) {
 					t.Errorf("%q is due at %v, popped at %v", d.ID, d.Due, d.Popped)
 				}
 			}
-			lost, err := r.q.Extend(ctx, deliveries, time.Hour)
+			lost, _, err := r.q.Extend(ctx, deliveries, time.Hour)
 			must(t, err)
 			equal(t, "lost to extend", ids(lost), []string{})
 			r.settle(t, duly.Released, deliveries...)

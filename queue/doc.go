@@ -31,7 +31,8 @@
 //
 // Due is a comparison, not a stage: a scheduled, a ready and a retrying task
 // differ only in when they are due. Cancel, Remove and Reschedule act on due
-// tasks.
+// tasks. CancelRunning marks a leased one too: however its run ends, by Settle or
+// with its lease, the task is then gone.
 //
 // # Exclusive tasks
 //
@@ -70,6 +71,7 @@
 //	…next    hash    id → <due>:<record> that takes a running task's place when it settles
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
+//	…cancel  hash    id → the highest fence of a run that is cancelled; as long as that is leased
 //	…fence   string  the last fencing token
 //	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its
 //	                 Locker and of lock keys, held by "task <id>" while a task runs.
@@ -79,7 +81,8 @@
 //	…conf    hash    paused; of the limits running, rate and burst; tat, the theoretical arrival
 //	                 time of the rate, µs with three decimals
 //	…stat    hash    counters
-//	…wake    channel µs until the head of due, when that moves earlier; a word for now
+//	…wake    channel µs until the head of due, when that moves earlier; a word for now;
+//	                 or "cancel <fence> <id>" of a run that is cancelled
 //
 // A record is a version byte, the lock key if there is one, and CBOR; it is written
 // once and never changed by a delivery, so a retry does not carry the payload again.
@@ -111,6 +114,8 @@
 //     popped than Burst + Rate × t, by all workers together and also when these die,
 //     when replies are lost and when limits change at run time. A worker that waits
 //     for a limit is told as soon as there is room.
+//   - A run that is cancelled is neither retried nor buried. Its mark carries a
+//     fence, so that no later run of the ID is hit.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

@@ -111,7 +111,7 @@ func TestAnExtensionIsRefusedWhoseLockKeyWasTakenByForce(t *testing.T) {
 		_, err := r.q.Locker().ForceRelease(t.Context(), "key")
 		must(t, err)
 		lease := r.acquire(t, "key", time.Hour)
-		lost, err := r.q.Extend(t.Context(), ds, time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), ds, time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{"a"})
 		r.settle(t, duly.Acked, ds...) // which does not free what is another's

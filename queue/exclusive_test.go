@@ -97,7 +97,7 @@ func listened(t *testing.T, r *rig) (hints <-chan time.Duration, flush func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.q.Watch(ctx, func(in time.Duration) { all <- in })
+		r.q.Watch(ctx, func(in time.Duration) { all <- in }, func(string, uint64) {})
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	<-all // of the connection
@@ -151,7 +151,7 @@ func TestAnExtendedLeaseKeepsItsLockKey(t *testing.T) {
 	a := c.popOne(t, "a")
 	for range 3 {
 		c.step(40 * time.Minute)
-		lost, err := c.q.Extend(t.Context(), []*duly.Delivery{a}, time.Hour)
+		lost, _, err := c.q.Extend(t.Context(), []*duly.Delivery{a}, time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{})
 		equal(t, "beside the holder", ids(c.pop(t, 9)), []string{})
@@ -166,7 +166,7 @@ func TestAnExtensionTakesALockKeyAgainThatWasEvicted(t *testing.T) {
 		r.keyed(t, "key", "a", "b")
 		a := r.popOne(t, "a")
 		must(t, r.Del(t.Context(), r.key("lock:key")).Err())
-		lost, err := r.q.Extend(t.Context(), []*duly.Delivery{a}, time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{a}, time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{})
 		equal(t, "beside the holder", ids(r.pop(t, 9)), []string{})
@@ -320,7 +320,7 @@ func TestLockKeysAreHandedOverAtTheMemoryLimit(t *testing.T) {
 	r.fill(t)
 	for _, id := range []string{"a", "b", "c"} {
 		d := r.popOne(t, id)
-		lost, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{})
 		equal(t, "beside it", ids(r.pop(t, 9)), []string{})

@@ -214,7 +214,7 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 	for _, lease := range []time.Duration{0, -1, math.MinInt64, queue.MinLease - 1, queue.MaxLease + 1, math.MaxInt64} {
 		_, _, err := q.Pop(ctx, 1, lease)
 		refused(t, "pop lease", err)
-		_, err = q.Extend(ctx, nil, lease)
+		_, _, err = q.Extend(ctx, nil, lease)
 		refused(t, "extend lease", err)
 	}
 	d := &duly.Delivery{Task: task("x")}
@@ -229,7 +229,7 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 		_, err := q.Settle(ctx, []duly.Settlement{{Delivery: d, Action: duly.Acked}, s})
 		refused(t, what, err)
 	}
-	_, err := q.Extend(ctx, []*duly.Delivery{d, nil}, time.Second)
+	_, _, err := q.Extend(ctx, []*duly.Delivery{d, nil}, time.Second)
 	refused(t, "extend of nil", err)
 
 	idVerbs := map[string]func(string) error{

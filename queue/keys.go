@@ -5,8 +5,8 @@ import "strconv"
 // keys spells the Redis keys of one queue, and which of them each script takes.
 // doc.go says what they hold.
 type keys struct {
-	due, leased, dead, task, next, fail, crash, fence, lock, pop, conf, stat, trial, wake string
-	parked, turns, blocked                                                                string
+	due, leased, dead, task, next, fail, crash, cancel, fence, lock, pop, conf, stat, trial, wake string
+	parked, turns, blocked                                                                        string
 
 	lockPrefix string // of the locks that share the queue's hash tag
 }
@@ -15,7 +15,7 @@ func newKeys(prefix, name string, instance uint64) keys {
 	tag := prefix + ":{" + name + "}:"
 	return keys{
 		due: tag + "due", leased: tag + "leased", dead: tag + "dead",
-		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash",
+		task: tag + "task", next: tag + "next", fail: tag + "fail", crash: tag + "crash", cancel: tag + "cancel",
 		fence: tag + "fence", lock: tag + ownLock, pop: tag + "pop:" + strconv.FormatUint(instance, 36),
 		conf: tag + "conf", stat: tag + "stat", trial: tag + "trial", wake: tag + "wake",
 		parked: tag + "parked", turns: tag + "turns", blocked: tag + "blocked",
@@ -36,18 +36,21 @@ func (k *keys) forEnqueue() []string {
 func (k *keys) forPop() []string {
 	return []string{
 		k.lock, k.due, k.leased, k.dead, k.task, k.next, k.fail, k.crash, k.fence, k.pop, k.conf, k.stat,
-		k.trial, k.parked, k.turns, k.blocked,
+		k.trial, k.parked, k.turns, k.blocked, k.cancel,
 	}
 }
 
 func (k *keys) forSettle() []string {
-	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.conf}
+	return []string{k.leased, k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.conf, k.cancel}
 }
 
-func (k *keys) forExtend() []string { return []string{k.leased} }
+func (k *keys) forExtend() []string { return []string{k.leased, k.cancel} }
 
 func (k *keys) forCancel() []string {
-	return []string{k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.parked, k.turns, k.blocked, k.wake}
+	return []string{
+		k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.parked, k.turns, k.blocked, k.wake,
+		k.cancel, k.fence,
+	}
 }
 
 func (k *keys) forReschedule() []string {

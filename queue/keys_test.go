@@ -19,7 +19,7 @@ type snapshot struct {
 	due, leased, dead       map[string]int64 // µs
 	parked, turns, blocked  map[string]int64 // as well; turns has no times
 	task, next, fail, crash map[string]string
-	conf, stat              map[string]string
+	cancel, conf, stat      map[string]string
 	fence                   string
 }
 
@@ -38,6 +38,7 @@ func (r *rig) read(ctx context.Context) (snapshot, error) {
 	parked, turns, blocked := zset("parked"), zset("turns"), zset("blocked")
 	task, next, fail, crash := hash("task"), hash("next"), hash("fail"), hash("crash")
 	conf, stat, fence := hash("conf"), hash("stat"), pipe.Get(ctx, r.key("fence"))
+	cancel := hash("cancel")
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return snapshot{}, err
 	}
@@ -45,7 +46,7 @@ func (r *rig) read(ctx context.Context) (snapshot, error) {
 		due: scores(due.Val()), leased: scores(leased.Val()), dead: scores(dead.Val()),
 		parked: scores(parked.Val()), turns: scores(turns.Val()), blocked: scores(blocked.Val()),
 		task: task.Val(), next: next.Val(), fail: fail.Val(), crash: crash.Val(),
-		conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
+		cancel: cancel.Val(), conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
 	}, nil
 }
 
@@ -60,9 +61,9 @@ func scores(zs []redis.Z) map[string]int64 {
 var leasedMember = regexp.MustCompile(`(?s)^\d+:\d+(?::|@[^\n]*\n)(.*)$`)
 
 // broken returns what of the invariants does not hold: an ID is in exactly one
-// of due, parked, leased and dead; its record exists exactly then; failures, crashes
-// and replacements exist only for such IDs, the last only for leased ones. A parked
-// one has its turn, by the lock key in its record, which is looked at.
+// of due, parked, leased and dead; its record exists exactly then; failures, crashes,
+// replacements and cancellations exist only for such IDs, the last two only for leased
+// ones. A parked one has its turn, by the lock key in its record, which is looked at.
 func (s snapshot) broken() []string {
 	var broken []string
 	places := make(map[string][]string)
@@ -114,6 +115,11 @@ func (s snapshot) broken() []string {
 			broken = append(broken, fmt.Sprintf("%q has a replacement and is not leased", id))
 		}
 	}
+	for id := range s.cancel {
+		if !leased[id] {
+			broken = append(broken, fmt.Sprintf("%q is cancelled and not leased", id))
+		}
+	}
 	for what, hash := range map[string]map[string]string{"failures": s.fail, "crashes": s.crash} {
 		for id := range hash {
 			if places[id] == nil {
@@ -154,7 +160,7 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 		{},
 		{due: zset, task: hash, fail: hash, crash: hash},
 		{dead: zset, task: hash, fail: hash},
-		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash},
+		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash, cancel: hash},
 		{leased: map[string]int64{"1:2:a:\nb": 1}, task: map[string]string{"a:\nb": "x"}},
 		{leased: map[string]int64{"1:2@k:\na": 1}, task: hash, next: hash},
 		{parked: zset, task: keyed, turns: turn, blocked: map[string]int64{"k": 1}},
@@ -172,6 +178,8 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 		{leased: map[string]int64{"1:2:a": 1, "2:2:a": 1}, task: hash},
 		{leased: map[string]int64{"a": 1}, task: hash},
 		{due: zset, task: hash, next: hash},
+		{due: zset, task: hash, cancel: hash},
+		{cancel: hash},
 		{fail: hash},
 		{crash: hash},
 		{parked: zset, task: keyed, blocked: map[string]int64{"k": 1}},

@@ -189,10 +189,10 @@ func TestALostReplyToExtendIsHarmless(t *testing.T) {
 		d := r.leased(t, "x")["x"]
 		for range 2 {
 			r.link.lose()
-			_, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
+			_, _, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
 			wants(t, err, queue.ErrUnknownOutcome)
 		}
-		lost, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 2*time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{})
 		r.settle(t, duly.Acked, d)

@@ -66,6 +66,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"enqueue":    s.enqueue,
 			"pop":        s.pop,
 			"pop again":  s.pop, // more often than others
+			"cancel run": s.cancelRunning,
 			"settle":     s.settle,
 			"extend":     s.extend,
 			"cancel":     s.cancel,
@@ -223,18 +224,21 @@ func (s *machine) settle(rt *rapid.T) {
 
 func (s *machine) extend(rt *rapid.T) {
 	deliveries := s.drawKnown(rt)
-	var lost []*duly.Delivery
+	var lost, cancelled []*duly.Delivery
 	now := s.during(rt, func() (err error) {
-		lost, err = s.q.Extend(rt.Context(), deliveries, 2*machineLease)
+		lost, cancelled, err = s.q.Extend(rt.Context(), deliveries, 2*machineLease)
 		return err
 	})
-	var want []*duly.Delivery
+	var want, wantCancelled []*duly.Delivery
 	for _, d := range deliveries {
 		if !s.m.extend(d, now, 2*machineLease) {
 			want = append(want, d)
+		} else if s.m.tasks[d.ID].cancelled {
+			wantCancelled = append(wantCancelled, d)
 		}
 	}
 	same(rt, "lost to extend", ids(lost), ids(want))
+	same(rt, "cancelled, says extend", ids(cancelled), ids(wantCancelled))
 }
 
 func (s *machine) cancel(rt *rapid.T) {
@@ -242,6 +246,13 @@ func (s *machine) cancel(rt *rapid.T) {
 	state, err := s.q.Cancel(rt.Context(), id)
 	check(rt, err)
 	same(rt, "cancel", state, s.m.cancel(id))
+}
+
+func (s *machine) cancelRunning(rt *rapid.T) {
+	id := machineIDs().Draw(rt, "id")
+	state, err := s.q.CancelRunning(rt.Context(), id)
+	check(rt, err)
+	same(rt, "cancel running", state, s.m.cancelRunning(id))
 }
 
 func (s *machine) remove(rt *rapid.T) {

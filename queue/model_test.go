@@ -43,6 +43,8 @@ type modelTask struct {
 	failures int
 	crashes  int
 	next     *modelTask
+
+	cancelled bool // its run was
 }
 
 func (t *modelTask) member(id string) string {
@@ -92,6 +94,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 	}
 	m.rate(now)
 	m.reclaim(now)
+	m.unheard = slices.DeleteFunc(m.unheard, m.cut)
 	again = len(m.unheard) > 0
 	if again {
 		for _, id := range m.unheard[min(n, len(m.unheard)):] {
@@ -187,6 +190,9 @@ func (m *model) reclaim(now span) {
 	for _, id := range over {
 		m.unheard = slices.DeleteFunc(m.unheard, func(u string) bool { return u == id })
 		t := m.tasks[id]
+		if m.cut(id) {
+			continue
+		}
 		if m.back(id); t.next != nil {
 			continue
 		}
@@ -194,6 +200,18 @@ func (m *model) reclaim(now span) {
 			t.state, t.end = queue.Dead, now
 		}
 	}
+}
+
+// cut ends the run of an ID if it was cancelled, and reports whether it was.
+func (m *model) cut(id string) bool {
+	t := m.tasks[id]
+	if !t.cancelled {
+		return false
+	}
+	if delete(m.tasks, id); t.next != nil {
+		m.tasks[id] = t.next
+	}
+	return true
 }
 
 // held returns the task of a delivery if its lease is the newest.
@@ -215,7 +233,7 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	case t.next != nil:
 		m.tasks[s.Delivery.ID] = t.next
 		return true
-	case s.Action == duly.Acked || s.Action == duly.Dropped:
+	case s.Action == duly.Acked || s.Action == duly.Dropped || t.cancelled:
 		delete(m.tasks, s.Delivery.ID)
 		return true
 	case s.Action == duly.Buried:
@@ -248,6 +266,14 @@ func (m *model) cancel(id string) queue.State {
 		delete(m.tasks, id)
 	case queue.Leased:
 		m.tasks[id].next = nil
+	}
+	return state
+}
+
+func (m *model) cancelRunning(id string) queue.State {
+	state := m.cancel(id)
+	if state == queue.Leased {
+		m.tasks[id].cancelled = true
 	}
 	return state
 }

@@ -30,9 +30,9 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
-	popScript        = lock.Guarded(lock.Locks + source("clock", "room", "poll", "head", "key", "reclaim", "park", "pop", "again", "grant", "deal"))
-	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "settle"))
-	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "extend"))
+	popScript        = lock.Guarded(lock.Locks + source("clock", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
+	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "settle"))
+	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
 	cancelScript     = lock.NewScript(source("clock", "key", "cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "key", "schedule", "reschedule"))
 	getScript        = lock.NewScript(source("clock", "get"))

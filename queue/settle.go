@@ -16,7 +16,8 @@ import (
 // reports those that were as lost.
 //
 // A task that was replaced while it ran is due again as its replacement,
-// whatever the action.
+// whatever the action. One whose run was cancelled is gone, unless it was
+// replaced since.
 func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range settlements {
 		if err := checkSettlement(&settlements[i]); err != nil {
@@ -57,16 +58,18 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 
 // Extend makes the leases of deliveries last for the given time from now, 500 a
 // round trip. It returns the deliveries whose lease is no longer held, or whose lock
-// key has been taken from them by force.
+// key has been taken from them by force, and those that were cancelled: their leases
+// are extended as well, for as long as their handlers run nobody else may have the
+// tasks.
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
-func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	err = checkLease(lease)
 	if slices.Contains(deliveries, nil) {
 		err = fmt.Errorf("%w: nil delivery", ErrInvalid)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+		return nil, nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 	}
 	for part := range slices.Chunk(deliveries, MaxBatch) {
 		args := make([]any, 0, 2+len(part))
@@ -77,13 +80,17 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 		}
 		got, err := q.run(ctx, extendScript, q.keys.forExtend(), args...)
 		if err != nil {
-			return lost, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+			return lost, cancelled, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 		}
-		for _, i := range positions(got) {
+		answer, _ := got.([]any)
+		for _, i := range positions(reply(answer).at(0)) {
 			lost = append(lost, part[i])
 		}
+		for _, i := range positions(reply(answer).at(1)) {
+			cancelled = append(cancelled, part[i])
+		}
 	}
-	return lost, nil
+	return lost, cancelled, nil
 }
 
 // termsFor are the terms of the locks if a delivery has a lock key.

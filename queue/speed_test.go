@@ -57,7 +57,7 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 			return err
 		}},
 		{"pop", func(i int) error { popped[i] = r.pop(t, batch); return nil }},
-		{"extend", func(i int) error { _, err := r.q.Extend(ctx, popped[i], time.Hour); return err }},
+		{"extend", func(i int) error { _, _, err := r.q.Extend(ctx, popped[i], time.Hour); return err }},
 		{"settle", func(i int) error { r.settle(t, duly.Retried, popped[i]...); return nil }},
 		{"reclaim", func(i int) error {
 			r.lapse(t, leased[i*batch:(i+1)*batch]...)

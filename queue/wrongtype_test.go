@@ -16,7 +16,7 @@ import (
 var wrong = map[string]func(r *rig, t *testing.T, key string) error{
 	"due": plantString, "leased": plantString, "dead": plantHash, "task": plantString, "next": plantZset,
 	"fail": plantString, "crash": plantZset, "fence": plantHash, "conf": plantString, "stat": plantZset, "lock": plantZset,
-	"trial": plantHash, "parked": plantString, "turns": plantHash, "blocked": plantString,
+	"trial": plantHash, "parked": plantString, "turns": plantHash, "blocked": plantString, "cancel": plantString,
 }
 
 func plantString(r *rig, t *testing.T, key string) error {
@@ -52,8 +52,9 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	for _, id := range []string{"dead 1", "dead 2", "dead 3"} {
 		r.bury(t, id)
 	}
-	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "extend", "lapsed", "replaced")
+	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "extend", "lapsed", "replaced", "running")
 	r.enqueue(t, "replaced", queue.OnConflict(queue.Replace))
+	r.enqueue(t, "running", queue.OnConflict(queue.Replace))
 	r.lapse(t, ds["lapsed"])
 	for _, id := range []string{"due 1", "due 2", "due 3"} {
 		r.enqueue(t, id, queue.In(time.Hour))
@@ -69,7 +70,7 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 			return err
 		})
 	}
-	add("extend", func() error { _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
+	add("extend", func() error { _, _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
 	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "replaced": duly.Acked} {
 		add("settle "+id, func() error {
 			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, Err: errors.New("test")}})
@@ -79,6 +80,12 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	add("pop", func() error { _, _, err := r.q.Pop(ctx, 2, time.Hour); return err })
 	add("reschedule", func() error { _, err := r.q.Reschedule(ctx, "due 3", queue.In(time.Minute)); return err })
 	add("cancel", func() error { _, err := r.q.Cancel(ctx, "due 3"); return err })
+	add("cancel running", func() error { _, err := r.q.CancelRunning(ctx, "running"); return err })
+	add("cancel running, due", func() error { _, err := r.q.CancelRunning(ctx, "due 2"); return err })
+	add("settle cancelled", func() error {
+		_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds["running"], Action: duly.Retried}})
+		return err
+	})
 	add("revive", func() error { _, err := r.q.Revive(ctx, "dead 2"); return err })
 	add("purge", func() error { _, err := r.q.Purge(ctx, 0); return err })
 	add("pause", func() error { return r.q.Pause(ctx) })

@@ -17,7 +17,7 @@
 //
 //	fetch ──▶ backlog ──▶ pool ──▶ settle
 //	  ▲                    │ one handler a goroutine, with a deadline
-//	  │                    keep: extends leases, cancels what has lost its own
+//	  │                    keep: extends leases, ends what has lost its own or is cancelled
 //	  └ sleeps until the next due time, a hint, or a free slot
 //
 // Each source has a fetcher, a keeper and a settler; the pool, its backlog and
@@ -38,6 +38,10 @@
 //     handler's context ends before the lease does, by the local monotonic clock,
 //     whatever the network does.
 //   - A task is never given back while its handler runs.
+//   - A run that is cancelled is told: its handler's context ends with
+//     ErrCancelled, or it is not begun. Unless the handler returns nil, the task is
+//     dropped. If the source's message is lost, the next extension of the lease
+//     tells it, after a third of the lease at most.
 //   - A panic, or a handler that ends its goroutine, is a failed attempt.
 //   - Redis being away is no error: the worker waits with a growing pause and
 //     says so once, and once more when it is back.
@@ -52,7 +56,8 @@
 // What is given back has a later due time. A kind that is often over its limit is
 // better off in a queue of its own, with queue.Limits.
 //
-// A handler that ignores its context keeps its slot and its lease for as long as
-// it runs. A worker that is killed leaves its tasks to their leases: others run
-// them when these have run out. Run takes no signals and closes no client.
+// A handler that ignores its context, also if it was cancelled, keeps its slot and
+// its lease for as long as it runs. A worker that is killed leaves its tasks to
+// their leases: others run them when these have run out. Run takes no signals and
+// closes no client.
 package worker

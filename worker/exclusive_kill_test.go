@@ -96,22 +96,27 @@ func (tr *troupe) judge(t *testing.T, tasks []keyedTask, runs []keyedRun) {
 	}
 }
 
-// enqueueKeyed adds tasks at their due times, many at once and in no order.
+// enqueueKeyed adds tasks at their due times, many at once and in no order. None is
+// run before all are there, and those that come late are due when they come.
 func (s *scene) enqueueKeyed(t *testing.T, tasks []keyedTask, task func(i int) duly.Task) {
 	t.Helper()
+	must(t, s.Pause(t.Context()))
 	var all sync.WaitGroup
 	for share := range slices.Chunk(rand.Perm(len(tasks)), len(tasks)/32+1) {
 		all.Go(func() {
 			for _, i := range share {
 				next := task(i)
 				next.ID, next.LockKey = tasks[i].id, tasks[i].key
-				if _, err := s.Enqueue(t.Context(), next, queue.At(tasks[i].due)); err != nil {
+				receipt, err := s.Enqueue(t.Context(), next, queue.At(tasks[i].due))
+				if err != nil {
 					t.Error(err)
 				}
+				tasks[i].due = receipt.Due
 			}
 		})
 	}
 	all.Wait()
+	must(t, s.Resume(t.Context()))
 }
 
 // bursts plans tasks of which each key has a few at a time, so that they wait for

@@ -78,7 +78,9 @@ func inOrder(tasks []keyedTask, ran []keyedRun) (wrong []string) {
 			ended[r.id] = r.end
 		}
 	}
-	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b keyedTask) int { return a.due.Compare(b.due) })
+	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b keyedTask) int {
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.id, b.id))
+	})
 	type turn struct {
 		from  time.Duration
 		after string

@@ -58,6 +58,8 @@ func (f *fetcher) pop(ctx context.Context, n int) (got int, wait time.Duration, 
 	ctx, cancel := context.WithTimeout(ctx, min(callMost, f.lease/2))
 	defer cancel()
 	f.hints.clear()
+	f.keeper.expect()
+	defer f.keeper.expected()
 	sent := time.Now()
 	deliveries, wait, err := f.source.Pop(ctx, n, f.lease)
 	if err != nil || len(deliveries) == 0 {

@@ -27,6 +27,8 @@ type flight struct {
 	lost    bool
 	ran     bool
 	expired bool // the task had; it is done without having run
+
+	cancelled bool // it is not to start, or to end soon
 }
 
 // leaseEnd is when a lease ends for its holder: counted from before the request
@@ -41,12 +43,12 @@ func (f *flight) late(now time.Time) bool {
 	return late
 }
 
-// start sets the handler's context, unless the lease is lost.
+// start sets the handler's context, unless the lease is lost or the run cancelled.
 func (f *flight) start(base context.Context, stopped *atomic.Pointer[time.Time], timeout time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if f.lost || !now.Before(f.until) {
+	if f.lost || f.cancelled || !now.Before(f.until) {
 		return false
 	}
 	f.ctx.base, f.ctx.stopped, f.ctx.deadline = base, stopped, now.Add(timeout)
@@ -64,6 +66,24 @@ func (f *flight) lose() {
 	}
 }
 
+// cancel ends the handler's context: the task is to be dropped.
+func (f *flight) cancel() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancelled = true
+	if f.ran {
+		f.ctx.end(duly.ErrCancelled)
+	}
+}
+
+// wasCancelled reports whether the run was cancelled, as far as this process
+// knows.
+func (f *flight) wasCancelled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cancelled
+}
+
 // expire notes that the handler is not called, for the task has expired.
 func (f *flight) expire() {
 	f.mu.Lock()
@@ -72,11 +92,11 @@ func (f *flight) expire() {
 }
 
 // done reports whether the task had its turn: its handler was called, or it had
-// expired.
+// expired, or was cancelled.
 func (f *flight) done() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ran || f.expired
+	return f.ran || f.expired || f.cancelled
 }
 
 // held reports whether the lease is held at a time, as far as this process

@@ -182,6 +182,11 @@ func effects(log *redis.Client) *duly.Mux {
 		<-ctx.Done()
 		return ctx.Err()
 	})
+	mux.HandleFunc("told", func(ctx context.Context, d *duly.Delivery) error {
+		<-ctx.Done()
+		_ = log.RPush(context.WithoutCancel(ctx), "told", fmt.Sprint(d.ID, " ", context.Cause(ctx))).Err()
+		return ctx.Err()
+	})
 	mux.HandleFunc("poison", func(context.Context, *duly.Delivery) error {
 		time.Sleep(30 * time.Millisecond) // what is due with it has begun and is taken along
 		os.Exit(3)

@@ -18,6 +18,11 @@ type Stats struct {
 	// Config.KindLimits allows. They count as Released too, or as Lost.
 	Limited int64
 
+	// Cancelled counts the deliveries that were cancelled before their handler was
+	// done, if the worker was told before it was over. They count as Dropped too, or
+	// as Lost.
+	Cancelled int64
+
 	// Lost counts the deliveries whose lease was lost before they were settled:
 	// they run again.
 	Lost int64
@@ -31,7 +36,7 @@ type Stats struct {
 }
 
 type counters struct {
-	running, acked, dropped, retried, released, buried, expired, limited, lost, panics, unknown, stuck atomic.Int64
+	running, acked, dropped, retried, released, buried, expired, limited, cancelled, lost, panics, unknown, stuck atomic.Int64
 }
 
 // Stats counts what the worker has done. It may be called at any time.
@@ -39,7 +44,7 @@ func (w *Worker) Stats() Stats {
 	c := &w.counters
 	return Stats{
 		Running: int(c.running.Load()), Acked: c.acked.Load(), Dropped: c.dropped.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Buried: c.buried.Load(), Expired: c.expired.Load(), Limited: c.limited.Load(), Lost: c.lost.Load(),
-		Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
+		Released: c.released.Load(), Buried: c.buried.Load(), Expired: c.expired.Load(), Limited: c.limited.Load(),
+		Cancelled: c.cancelled.Load(), Lost: c.lost.Load(), Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
 	}
 }

@@ -152,8 +152,8 @@ func (w *Worker) startFeeds(ctx context.Context, cfg Config, p *pool) *feeds {
 		}
 		all.settlers = append(all.settlers, s)
 		all.fetching.Go(func() { f.run(ctx, lasting) })
-		all.fetching.Go(func() { source.Watch(ctx, f.hints.add) })
 		all.keeping.Go(func() { k.run(lasting) })
+		all.keeping.Go(func() { source.Watch(lasting, f.hints.add, k.cancel) }) // a drain can be cut short by cancelling
 		all.settling.Go(func() { s.run(lasting) })
 	}
 	return all

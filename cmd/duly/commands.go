@@ -123,16 +123,22 @@ func moment(flag, text string) (time.Time, error) {
 }
 
 func cancel(ctx context.Context, t *tool, args []string) error {
-	q, ids, err := t.queue(newFlags("cancel"), args, 2, -1)
+	flags := newFlags("cancel")
+	running := flags.Bool("running", false, "cancel those that run as well: their handlers are told to end")
+	q, ids, err := t.queue(flags, args, 2, -1)
 	if err != nil {
 		return err
 	}
+	verb, on := q.Cancel, []queue.State{queue.Due}
+	if *running {
+		verb, on = q.CancelRunning, append(on, queue.Leased)
+	}
 	for _, id := range ids {
-		found, err := q.Cancel(ctx, id)
+		found, err := verb(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := t.out.found(id, found, "cancelled"); err != nil {
+		if err := t.out.found(id, found, "cancelled", on...); err != nil {
 			return err
 		}
 	}
@@ -155,7 +161,7 @@ func reschedule(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	return t.out.found(words[0], found, "rescheduled")
+	return t.out.found(words[0], found, "rescheduled", queue.Due)
 }
 
 func revive(ctx context.Context, t *tool, args []string) error {

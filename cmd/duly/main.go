@@ -48,7 +48,7 @@ func commands() []command {
 		{"list", "QUEUE", "list tasks of a state, the earliest first", list},
 		{"get", "QUEUE ID", "show one task", get},
 		{"enqueue", "QUEUE KIND", "add a task, its payload from a flag or standard input", enqueue},
-		{"cancel", "QUEUE ID...", "remove tasks that have not started", cancel},
+		{"cancel", "QUEUE ID...", "remove tasks that have not started, or with -running any", cancel},
 		{"reschedule", "QUEUE ID", "make a task due at another time", reschedule},
 		{"revive", "QUEUE [ID...]", "make dead tasks due again", revive},
 		{"purge", "QUEUE", "remove dead tasks for good", purge},

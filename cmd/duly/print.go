@@ -41,12 +41,14 @@ func (p printer) count(n int, done string) error {
 	return err
 }
 
-// found tells what was done to a task: something if it was due, else nothing.
-func (p printer) found(id string, state queue.State, done string) error {
+// found tells what was done to a task: something if it was in one of the states
+// on, else nothing.
+func (p printer) found(id string, state queue.State, done string, on ...queue.State) error {
+	acted := slices.Contains(on, state)
 	if p.json {
-		return p.object(map[string]any{"id": id, "found": state, done: state == queue.Due})
+		return p.object(map[string]any{"id": id, "found": state, done: acted})
 	}
-	if state != queue.Due {
+	if !acted {
 		done = "left alone"
 	}
 	_, err := fmt.Fprintf(p.w, "%q was %s: %s\n", id, state, done)

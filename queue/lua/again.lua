@@ -1,5 +1,5 @@
 -- again: the part of pop for a caller whom the last pop did not reach. It finds what
--- that leased, and gives back what is now too much.
+-- that leased, and gives back what is now too much. What was cancelled has not begun and is gone.
 local function again()
   local found, head = {}, {}
   if not last or lastFence == ARGV[7] then return head end
@@ -7,7 +7,11 @@ local function again()
     local token, was, id, key = parts(member)
     if token == lastFence then
       redis.call('ZREM', k.leased, member)
-      found[#found + 1] = {id = id, due = was, key = key}
+      if not cut(k, token, id) then
+        found[#found + 1] = {id = id, due = was, key = key}
+      elseif key then
+        lockKeys().free(key, holding(token, was, id))
+      end
     end
   end
   -- Members with a lock key are not in the order of the due set.

@@ -1,28 +1,40 @@
 -- cancel: removes a due task, parked or not, or the replacement that a running one
--- has waiting. It begins with clock and key.
--- KEYS[1] due    zset  id -> due, µs
--- KEYS[2] task   hash  id -> record
--- KEYS[3] dead   zset  id -> died, µs
--- KEYS[4] next   hash  id -> <due>:<record>
--- KEYS[5] fail   hash  id -> <failures>:<error>
--- KEYS[6] crash  hash  id -> crashes
--- KEYS[7] stat   hash  counters
--- KEYS[8] parked zset  id -> due, µs
--- KEYS[9] turns  zset  <lock key>\n<due>\n<id>
--- KEYS[10] blocked zset  lock key -> when to look whether it is free, µs
--- KEYS[11] wake  channel
+-- has waiting. It may cancel that run as well: the mark holds for runs up to the last
+-- fence given, for none to come. It begins with clock and key.
+-- KEYS[1]  due     zset   id -> due, µs
+-- KEYS[2]  task    hash   id -> record
+-- KEYS[3]  dead    zset   id -> died, µs
+-- KEYS[4]  next    hash   id -> <due>:<record>
+-- KEYS[5]  fail    hash   id -> <failures>:<error>
+-- KEYS[6]  crash   hash   id -> crashes
+-- KEYS[7]  stat    hash   counters
+-- KEYS[8]  parked  zset   id -> due, µs
+-- KEYS[9]  turns   zset   <lock key>\n<due>\n<id>
+-- KEYS[10] blocked zset   lock key -> when to look whether it is free, µs
+-- KEYS[11] wake    channel
+-- KEYS[12] cancel  hash   id -> highest fence that is cancelled
+-- KEYS[13] fence   string
 -- ARGV[1] id
 -- ARGV[2] due time that the task must have, µs, or '' for any
+-- ARGV[3] "run" cancels a run as well, or ''
 -- returns the state found (due, leased, dead, missing), or "changed" if the
 --         task is due at another time
-local due, task, dead, following, fail, crash, stat, parked, turns, blocked, wake = unpack(KEYS)
+local due, task, dead, following, fail, crash, stat, parked, turns, blocked, wake, cancel, fence = unpack(KEYS)
 local id, at = ARGV[1], ARGV[2]
 local waits = redis.call('ZSCORE', parked, id)
 local score = redis.call('ZSCORE', due, id) or waits
 if not score then
   if redis.call('ZSCORE', dead, id) then return 'dead' end
   if redis.call('HEXISTS', task, id) == 0 then return 'missing' end
-  if at == '' then redis.call('HDEL', following, id) end
+  if ARGV[3] == 'run' then
+    local last = string.match(redis.call('GET', fence) or '', '^%d+$') or '9007199254740991' -- any, if the counter is lost
+    redis.call('HLEN', cancel)
+    redis.call('HDEL', following, id) -- first: it may run at the memory limit
+    redis.call('HSET', cancel, id, last)
+    redis.pcall('PUBLISH', wake, 'cancel ' .. last .. ' ' .. id)
+  elseif at == '' then
+    redis.call('HDEL', following, id)
+  end
   return 'leased'
 end
 if at ~= '' and tonumber(at) ~= tonumber(score) then return 'changed' end

@@ -1,6 +1,6 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with locks, clock, room, poll, head, key, reclaim and
--- park, and goes on with again, grant and deal.
+-- guard of the queue's lock, with locks, clock, room, poll, head, key, cancelled,
+-- reclaim and park, and goes on with again, grant and deal.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    member, see key -> lease end, µs
@@ -17,6 +17,7 @@
 -- KEYS[14] parked  zset    id -> due, µs, of tasks that wait for their lock key
 -- KEYS[15] turns   zset    <lock key>\n<due>\n<id>, of the same
 -- KEYS[16] blocked zset    lock key -> when to look whether it is free, µs
+-- KEYS[17] cancel  hash    id -> highest fence that is cancelled
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -30,7 +31,7 @@
 --         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13],
-  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16]}
+  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16], cancel = KEYS[17]}
 local adopt, most, lease, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stop = us(now + lease)
 
@@ -45,6 +46,6 @@ end
 local fence = tonumber(redis.call('GET', k.fence)) or 0
 local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
 for _, set in ipairs({k.dead, k.parked, k.turns}) do redis.call('ZCARD', set) end
-for _, hash in ipairs({k.task, k.next}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({k.task, k.next, k.cancel}) do redis.call('HLEN', hash) end
 local failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
 

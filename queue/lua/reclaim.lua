@@ -13,16 +13,27 @@ end
 local function replace(k, id)
   local score, record = string.match(redis.call('HGET', k.next, id) or '', '^(%d+):(.*)$')
   if not score or #score > 16 then return false end
-  for _, key in ipairs({k.next, k.fail, k.crash}) do redis.call('HDEL', key, id) end
+  for _, key in ipairs({k.next, k.fail, k.crash, k.cancel}) do redis.call('HDEL', key, id) end
   redis.call('HSET', k.task, id, record)
   redis.call('ZADD', k.due, score, id)
   return true
 end
 
+-- cut ends a run that was cancelled and that nobody goes on with, and reports
+-- whether it was: its replacement takes its place, or nothing.
+local function cut(k, fence, id)
+  if not cancelled(k.cancel, fence, id) then return false end
+  if not replace(k, id) then
+    for _, key in ipairs({k.task, k.fail, k.crash, k.cancel}) do redis.call('HDEL', key, id) end
+  end
+  redis.pcall('HINCRBY', k.stat, 'cancelled', 1)
+  return true
+end
+
 -- back makes a task due again whose lease ran out: as it was, or as its
--- replacement, or not at all if that was one crash too many.
-local function back(k, id, was, limit, now)
-  if replace(k, id) then return end
+-- replacement, or not at all if it was cancelled or that was one crash too many.
+local function back(k, fence, id, was, limit, now)
+  if cut(k, fence, id) or replace(k, id) then return end
   local crashes = (tonumber(redis.call('HGET', k.crash, id)) or 0) + 1 -- HINCRBY could fail, half-way
   redis.call('HSET', k.crash, id, us(crashes))
   if crashes >= limit then
@@ -40,7 +51,7 @@ local function reclaim(k, locks, limit, now)
   redis.call('ZREM', k.leased, unpack(over))
   for _, member in ipairs(over) do
     local fence, was, id, key = parts(member)
-    if id and #was < 17 then back(k, id, was, limit, now) end
+    if id and #was < 17 then back(k, fence, id, was, limit, now) end
     if key then locks().free(key, holding(fence, was, id)) end
   end
   redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)

@@ -1,5 +1,6 @@
--- settle: ends deliveries whose leases are held. It begins with locks, clock, key,
--- schedule and held.
+-- settle: ends deliveries whose leases are held. What was cancelled and is not
+-- acknowledged is gone. It begins with locks, clock, key, schedule, held and
+-- cancelled.
 -- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
@@ -9,7 +10,8 @@
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
--- KEYS[10] conf  hash
+-- KEYS[10] conf   hash
+-- KEYS[11] cancel hash   id -> highest fence that is cancelled
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not just
 --         acknowledged: its position from 1, action (ack of one with a lock key,
@@ -17,18 +19,19 @@
 --         <failures>:<error>
 -- The last ARGV: terms of the locks, of package lock
 -- returns the positions, from 1, of the deliveries whose lease is not held
-local leased, due, task, dead, following, fail, crash, stat, wake, conf = unpack(KEYS)
+local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
 local n, now = tonumber(ARGV[1]), clock()
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
-local marked = replaced or failing or crashing
+local cancels = redis.call('HLEN', cancel) > 0
+local marked = replaced or failing or crashing or cancels
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
 
 local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
-local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, cancelled = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
 -- finish plans what becomes of a task whose lease is held.
@@ -41,7 +44,7 @@ local function finish(id, action, at, note)
   if score then
     add(entries, score, id)
     add(records, id, record)
-  elseif action == 'ack' or action == 'drop' then
+  elseif action == 'ack' or action == 'drop' or action == 'cancelled' then
     gone[#gone + 1] = id
   elseif action == 'bury' then
     add(died, us(now), id)
@@ -64,8 +67,10 @@ for i = 1, n do
     local at = other[i]
     if at then
       local fence, was, id, key = parts(member)
+      local action = ARGV[at + 1]
+      if cancels and action ~= 'ack' and cancelled(cancel, fence, id) then action = 'cancelled' end
       if key then add(keys, key, holding(fence, was, id)) end
-      finish(id, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+      finish(id, action, ARGV[at + 2], ARGV[at + 3])
     else
       local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
       if marked then
@@ -85,6 +90,7 @@ if #clear > 0 then
   if failing then redis.call('HDEL', fail, unpack(clear)) end
   if crashing then redis.call('HDEL', crash, unpack(clear)) end
   if replaced then redis.call('HDEL', following, unpack(clear)) end
+  if cancels then redis.call('HDEL', cancel, unpack(clear)) end
 end
 if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end

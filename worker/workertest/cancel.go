@@ -12,6 +12,19 @@ import (
 // replacement is removed; it goes on itself. Dead and Missing ones are left
 // alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
+	return s.cancel(ctx, id, false)
+}
+
+// CancelRunning is [Source.Cancel] that also cancels a run: when it returns, the
+// handler's context, in a worker that listens or in [RunDue], has ended with
+// duly.ErrCancelled. However the run then ends, the task is gone: it is not retried
+// and not buried. An ack stands. If its worker has died, it is gone when its lease
+// has run out.
+func (s *Source) CancelRunning(ctx context.Context, id string) (State, error) {
+	return s.cancel(ctx, id, true)
+}
+
+func (s *Source) cancel(ctx context.Context, id string, running bool) (State, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return "", s.wrap("cancel in", err)
@@ -22,10 +35,17 @@ func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 		return Missing, nil
 	}
 	state := e.found()
-	if e.next = nil; state == Due {
+	e.next = nil
+	switch {
+	case state == Due:
 		s.move(e, Missing, e.at)
 		s.yield(e.task.LockKey)
 		s.hint()
+	case state == Leased && running:
+		e.cancelled = true
+		for w := range s.watchers {
+			w.cancel(id, e.fence)
+		}
 	}
 	return state, nil
 }

@@ -21,6 +21,7 @@ type entry struct {
 	lastError string
 	crashes   int
 	next      *replacement
+	cancelled bool // its run was
 }
 
 // A replacement takes the place of a running task when that settles.
@@ -89,7 +90,7 @@ func (s *Source) move(e *entry, to State, at time.Time) {
 	if from := s.states[e.state]; from != nil {
 		from.remove(e)
 	}
-	e.state, e.at = to, at
+	e.state, e.at, e.cancelled = to, at, e.cancelled && to == Leased
 	if to == Missing {
 		delete(s.tasks, e.task.ID)
 	} else {

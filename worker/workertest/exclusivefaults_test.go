@@ -100,10 +100,9 @@ var keyFaults = []fault{
 	}, []string{"a parked task that is enqueued again is kept once"}},
 
 	{"frees a lock key when it is extended", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
-			lost, err := f.Source.Extend(ctx, ds, lease)
-			f.FreeKey(ds[0].LockKey)
-			return lost, err
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
+			defer f.FreeKey(ds[0].LockKey)
+			return f.Source.Extend(ctx, ds, lease)
 		}
 	}, []string{"an extended lease keeps its lock key", "who has lost a lease does not free its lock key"}},
 

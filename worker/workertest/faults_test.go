@@ -20,7 +20,7 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults, keyFaults, handOverFaults)
+var faults = slices.Concat(popFaults, leaseFaults, settleFaults, cancelFaults, watchFaults, keyFaults, handOverFaults)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.
@@ -184,7 +184,7 @@ func settlements(ds []*duly.Delivery, action duly.Action) []duly.Settlement {
 
 var watchFaults = []fault{
 	{"never hints", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, _ func(time.Duration)) { <-ctx.Done() }
+		f.watch = func(ctx context.Context, _ func(time.Duration), _ func(string, uint64)) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
 		"a lock key that is handed over is hinted as now",
@@ -195,8 +195,8 @@ var watchFaults = []fault{
 	}, []string{"a task that is settled to be due earlier is hinted", "a lock key that is handed over is hinted as now"}},
 
 	{"hints an hour late", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
-			f.Source.Watch(ctx, func(time.Duration) { hint(time.Hour) })
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(string, uint64)) {
+			f.Source.Watch(ctx, func(time.Duration) { hint(time.Hour) }, cancel)
 		}
 	}, []string{"a lock key that is handed over is hinted as now"}},
 
@@ -218,10 +218,10 @@ var watchFaults = []fault{
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)
 		first <- struct{}{}
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
 			select {
 			case <-first:
-				f.Source.Watch(ctx, hint)
+				f.Source.Watch(ctx, hint, cancel)
 			default:
 				<-ctx.Done()
 			}
@@ -229,18 +229,18 @@ var watchFaults = []fault{
 	}, []string{"each watcher is hinted"}},
 
 	{"watches on", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
-			defer cancel()
-			f.Source.Watch(ctx, hint)
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
+			defer stop()
+			f.Source.Watch(ctx, hint, cancel)
 		}
 	}, []string{"watching ends with its context"}},
 
 	{"hints after the end", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
-			after, cancel := context.WithCancel(context.WithoutCancel(ctx))
-			time.AfterFunc(time.Hour, cancel)
-			go f.Source.Watch(after, hint)
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+			after, stop := context.WithCancel(context.WithoutCancel(ctx))
+			time.AfterFunc(time.Hour, stop)
+			go f.Source.Watch(after, hint, cancel)
 			<-ctx.Done()
 		}
 	}, []string{"watching ends with its context"}},
@@ -250,7 +250,7 @@ var watchFaults = []fault{
 func hintEnqueued(f *faulty, h *workertest.Harness, worth func() bool) {
 	var mu sync.Mutex
 	var hints []func(in time.Duration)
-	f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+	f.watch = func(ctx context.Context, hint func(in time.Duration), _ func(string, uint64)) {
 		mu.Lock()
 		hints = append(hints, hint)
 		mu.Unlock()

@@ -31,6 +31,10 @@ type Harness struct {
 	Sleep func(d time.Duration)
 	Now   func() time.Time
 
+	// CancelRunning cancels the run of an ID. Without it the tests of what is
+	// cancelled are skipped.
+	CancelRunning func(ctx context.Context, id string) error
+
 	// MaxCrashes is how many leases of a task in a row may run out before it is
 	// dead. Default: 3.
 	MaxCrashes int
@@ -53,7 +57,9 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases, exclusiveCases, handOverCases)
+	return slices.Concat(
+		popCases, leaseCases, settleCases, cancelCases, watchCases, togetherCases, exclusiveCases, handOverCases,
+	)
 }
 
 func (c testCase) run(tb testing.TB, h Harness) {
@@ -201,7 +207,7 @@ func (r *rig) settleLost(d *duly.Delivery, action duly.Action) {
 
 func (r *rig) extend(lease time.Duration, ds ...*duly.Delivery) (lost []*duly.Delivery) {
 	r.Helper()
-	lost, err := r.Source.Extend(r.Context(), ds, lease)
+	lost, _, err := r.Source.Extend(r.Context(), ds, lease)
 	if err != nil {
 		r.Fatalf("Extend: %v", err)
 	}

@@ -34,7 +34,7 @@ func (r *rig) watchFor(this func(in time.Duration) bool) (hints <-chan struct{},
 			case hinted <- struct{}{}:
 			default:
 			}
-		})
+		}, func(string, uint64) {})
 	}()
 	return hinted, func() {
 		r.Helper()

@@ -60,7 +60,9 @@ var leaseFaults = []fault{
 	}},
 
 	{"extends nothing", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) { return nil, nil }
+		f.extend = func(context.Context, []*duly.Delivery, time.Duration) (_, _ []*duly.Delivery, _ error) {
+			return nil, nil, nil
+		}
 	}, []string{
 		"extending makes a lease last longer", "extending counts from now", "extending what ran out is lost and harmless",
 		"extending what has settled is lost and harmless", "extending tells which are lost",
@@ -68,7 +70,7 @@ var leaseFaults = []fault{
 	}},
 
 	{"extends from the lease's end", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			for _, info := range f.list(workertest.Leased) {
 				lease += info.At.Sub(f.Now())
 			}
@@ -78,9 +80,9 @@ var leaseFaults = []fault{
 
 	{"extends once", func(f *faulty, _ *workertest.Harness) {
 		extended := make(map[*duly.Delivery]bool)
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			if extended[ds[0]] {
-				return ds, nil
+				return ds, nil, nil
 			}
 			extended[ds[0]] = true
 			return f.Source.Extend(ctx, ds, lease)

@@ -63,7 +63,7 @@ func (p *pair) step() {
 	ctx := p.Context()
 	id := string(rune('a' + p.rnd.IntN(8)))
 	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
-	switch p.rnd.IntN(12) {
+	switch p.rnd.IntN(13) {
 	case 0, 1, 2:
 		p.enqueue(ctx, id, in)
 	case 3, 4:
@@ -85,6 +85,10 @@ func (p *pair) step() {
 		b, errB := p.queue.Revive(ctx, id, "none")
 		p.same("Revive "+id, a, b, errA, errB)
 	case 11:
+		a, errA := p.src.CancelRunning(ctx, id)
+		b, errB := p.queue.CancelRunning(ctx, id)
+		p.same("CancelRunning "+id, string(a), string(b), errA, errB)
+	case 12:
 		time.Sleep(time.Duration(p.rnd.IntN(10_000)) * time.Millisecond)
 	}
 	p.look(ctx, id)
@@ -149,9 +153,10 @@ func (p *pair) extend(ctx context.Context) {
 	for _, d := range p.some() {
 		ours, theirs = append(ours, d[0]), append(theirs, d[1])
 	}
-	a, errA := p.src.Extend(ctx, ours, 5*time.Second)
-	b, errB := p.queue.Extend(ctx, theirs, 5*time.Second)
+	a, cancelledA, errA := p.src.Extend(ctx, ours, 5*time.Second)
+	b, cancelledB, errB := p.queue.Extend(ctx, theirs, 5*time.Second)
 	p.same("Extend", values(a), values(b), errA, errB)
+	p.same("Extend's cancelled", values(cancelledA), values(cancelledB))
 }
 
 // look compares what both show of themselves.

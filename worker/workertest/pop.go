@@ -73,6 +73,10 @@ func (s *Source) reclaim(now time.Time) {
 		if s.replaced(e) {
 			continue
 		}
+		if e.cancelled {
+			s.move(e, Missing, now)
+			continue
+		}
 		e.crashes++
 		if e.crashes >= maxCrashes {
 			s.move(e, Dead, now)

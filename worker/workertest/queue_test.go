@@ -59,5 +59,9 @@ func ofQueue(t *testing.T, client *redis.Client) workertest.Harness {
 			info, err := q.Get(ctx, id)
 			return workertest.State(info.State), err
 		},
+		CancelRunning: func(ctx context.Context, id string) error {
+			_, err := q.CancelRunning(ctx, id)
+			return err
+		},
 	}
 }

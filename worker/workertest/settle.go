@@ -11,34 +11,40 @@ import (
 )
 
 // Extend makes leases last for the given time from now, and returns the
-// deliveries whose lease is no longer held. The lease is 10 ms to 24 h.
-func (s *Source) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+// deliveries whose lease is no longer held, and those that were cancelled, whose
+// leases it extends too. The lease is 10 ms to 24 h.
+func (s *Source) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	err = checkLease(lease)
 	if slices.Contains(ds, nil) {
 		err = fmt.Errorf("%w: nil delivery", worker.ErrInvalid)
 	}
 	if err != nil {
-		return nil, s.wrap("extend", err)
+		return nil, nil, s.wrap("extend", err)
 	}
 	end, err := s.begin(ctx)
 	if err != nil {
-		return nil, s.wrap("extend", err)
+		return nil, nil, s.wrap("extend", err)
 	}
 	defer end()
 	stop := s.now().Add(lease)
 	for _, d := range ds {
-		if e := s.held(d); e != nil {
-			s.move(e, Leased, stop)
-		} else {
+		e := s.held(d)
+		if e == nil {
 			lost = append(lost, d)
+			continue
+		}
+		s.move(e, Leased, stop)
+		if e.cancelled {
+			cancelled = append(cancelled, d)
 		}
 	}
-	return lost, nil
+	return lost, cancelled, nil
 }
 
 // Settle ends deliveries, each as its Action says, and returns those whose lease
 // is no longer held: for them nothing has changed. A task that was replaced
-// while it ran is due again as its replacement, whatever the action.
+// while it ran is due again as its replacement, whatever the action. One whose run
+// was cancelled is gone, unless it was replaced since.
 func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range ss {
 		if err := checkSettlement(&ss[i]); err != nil {
@@ -96,7 +102,11 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 	} else if how.In == 0 {
 		again = e.due
 	}
-	switch how.Action {
+	action := how.Action
+	if e.cancelled {
+		action = duly.Dropped
+	}
+	switch action {
 	case duly.Acked, duly.Dropped:
 		s.move(e, Missing, now)
 	case duly.Buried:

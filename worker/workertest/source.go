@@ -29,7 +29,13 @@ type Source struct {
 	states   map[State]*line
 	holders  map[string]*entry    // of lock keys
 	looks    map[string]time.Time // when to look whether a key is free that tasks are parked for
-	watchers map[chan struct{}]struct{}
+	watchers map[*watcher]struct{}
+}
+
+// A watcher is a Watch under way.
+type watcher struct {
+	wake   chan struct{}
+	cancel func(id string, fence uint64)
 }
 
 // NewSource returns an empty source of a name, at the time of the machine.
@@ -40,7 +46,7 @@ func NewSource(name string) *Source {
 		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}},
 		holders:  make(map[string]*entry),
 		looks:    make(map[string]time.Time),
-		watchers: make(map[chan struct{}]struct{}),
+		watchers: make(map[*watcher]struct{}),
 	}
 }
 
@@ -81,21 +87,22 @@ func (s *Source) Fail(err error) {
 }
 
 // Watch calls hint with zero whenever a Pop may bring something sooner than the
-// last one said, and once at the start, until ctx ends.
-func (s *Source) Watch(ctx context.Context, hint func(in time.Duration)) {
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{} // for what came between the last Pop and now
+// last one said, and once at the start, until ctx ends. When a run is cancelled,
+// [Source.CancelRunning] calls cancel, which must not call the source.
+func (s *Source) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+	w := &watcher{make(chan struct{}, 1), cancel}
+	w.wake <- struct{}{} // for what came between the last Pop and now
 	s.mu.Lock()
-	s.watchers[wake] = struct{}{}
+	s.watchers[w] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.watchers, wake)
+		delete(s.watchers, w)
 	}()
 	for {
 		select {
-		case <-wake:
+		case <-w.wake:
 			hint(0)
 		case <-ctx.Done():
 			return
@@ -105,9 +112,9 @@ func (s *Source) Watch(ctx context.Context, hint func(in time.Duration)) {
 
 // hint wakes the watchers. It never blocks. The lock is held.
 func (s *Source) hint() {
-	for wake := range s.watchers {
+	for w := range s.watchers {
 		select {
-		case wake <- struct{}{}:
+		case w.wake <- struct{}{}:
 		default: // one is waiting
 		}
 	}

@@ -56,7 +56,7 @@ func TestFailFailsEveryCallAndChangesNothing(t *testing.T) {
 	calls := map[string]func(context.Context) error{
 		"Enqueue":    func(ctx context.Context) error { _, err := src.Enqueue(ctx, task("c")); return err },
 		"Pop":        func(ctx context.Context) error { _, _, err := src.Pop(ctx, 1, time.Hour); return err },
-		"Extend":     func(ctx context.Context) error { _, err := src.Extend(ctx, ds, time.Hour); return err },
+		"Extend":     func(ctx context.Context) error { _, _, err := src.Extend(ctx, ds, time.Hour); return err },
 		"Settle":     func(ctx context.Context) error { _, err := src.Settle(ctx, settlements(ds, duly.Acked)); return err },
 		"Cancel":     func(ctx context.Context) error { _, err := src.Cancel(ctx, "b"); return err },
 		"Reschedule": func(ctx context.Context) error { _, err := src.Reschedule(ctx, "b", workertest.In(0)); return err },
@@ -65,6 +65,7 @@ func TestFailFailsEveryCallAndChangesNothing(t *testing.T) {
 		"Peek":       func(ctx context.Context) error { _, err := src.Peek(ctx, 1); return err },
 		"Stats":      func(ctx context.Context) error { _, err := src.Stats(ctx); return err },
 	}
+	calls["CancelRunning"] = func(ctx context.Context) error { _, err := src.CancelRunning(ctx, "a"); return err }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, call := range calls {
@@ -139,8 +140,8 @@ func TestBadCallsAreRefused(t *testing.T) {
 		return err
 	}
 	d := &duly.Delivery{Task: task("a")}
-	_, extendNil := src.Extend(ctx, []*duly.Delivery{nil}, time.Second)
-	_, extendShort := src.Extend(ctx, nil, time.Millisecond)
+	_, _, extendNil := src.Extend(ctx, []*duly.Delivery{nil}, time.Second)
+	_, _, extendShort := src.Extend(ctx, nil, time.Millisecond)
 	_, noTime := src.Reschedule(ctx, "a", workertest.OnConflict(workertest.Keep))
 	wantInvalid(t, map[string]error{
 		"no place in a batch": pop(0, time.Second),

@@ -59,6 +59,7 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 		{"pop", func(i int) error { popped[i] = r.pop(t, batch); return nil }},
 		{"extend", func(i int) error { _, _, err := r.q.Extend(ctx, popped[i], time.Hour); return err }},
 		{"settle", func(i int) error { r.settle(t, duly.Retried, popped[i]...); return nil }},
+		{"cancel a run", func(i int) error { _, err := r.q.CancelRunning(ctx, leased[i*batch].ID); return err }},
 		{"reclaim", func(i int) error {
 			r.lapse(t, leased[i*batch:(i+1)*batch]...)
 			_, _, err := r.q.Pop(ctx, 1, time.Hour)

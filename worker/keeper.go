@@ -187,7 +187,9 @@ func (k *keeper) extend(ctx context.Context, flights []*flight) {
 		k.remove([]*flight{f})
 	}
 	for _, d := range cancelled {
-		byDelivery[d].cancel()
+		if f := byDelivery[d]; f != nil { // else it is lost as well
+			f.cancel()
+		}
 	}
 	for _, f := range byDelivery {
 		f.mu.Lock()

@@ -15,8 +15,9 @@ import (
 
 // A snapshot is what the keys of a queue hold, as doc.go describes them.
 type snapshot struct {
-	due, leased, dead       map[string]int64 // µs
+	due, leased, dead, done map[string]int64 // µs
 	task, next, fail, crash map[string]string
+	result, progress        map[string]string
 	conf, stat              map[string]string
 	fence                   string
 }
@@ -32,7 +33,8 @@ func (r *rig) read(ctx context.Context) (snapshot, error) {
 	pipe := r.Pipeline() // a transaction is refused at the memory limit
 	zset := func(name string) *redis.ZSliceCmd { return pipe.ZRangeWithScores(ctx, r.key(name), 0, -1) }
 	hash := func(name string) *redis.MapStringStringCmd { return pipe.HGetAll(ctx, r.key(name)) }
-	due, leased, dead := zset("due"), zset("leased"), zset("dead")
+	due, leased, dead, done := zset("due"), zset("leased"), zset("dead"), zset("done")
+	result, progress := hash("result"), hash("progress")
 	task, next, fail, crash := hash("task"), hash("next"), hash("fail"), hash("crash")
 	conf, stat, fence := hash("conf"), hash("stat"), pipe.Get(ctx, r.key("fence"))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -40,6 +42,7 @@ func (r *rig) read(ctx context.Context) (snapshot, error) {
 	}
 	return snapshot{
 		due: scores(due.Val()), leased: scores(leased.Val()), dead: scores(dead.Val()),
+		done: scores(done.Val()), result: result.Val(), progress: progress.Val(),
 		task: task.Val(), next: next.Val(), fail: fail.Val(), crash: crash.Val(),
 		conf: conf.Val(), stat: stat.Val(), fence: fence.Val(),
 	}, nil
@@ -56,8 +59,9 @@ func scores(zs []redis.Z) map[string]int64 {
 var leasedMember = regexp.MustCompile(`(?s)^\d+:\d+:(.*)$`)
 
 // broken returns what of the invariants does not hold: an ID is in exactly one
-// of due, leased and dead; its record exists exactly then; failures, crashes and
-// replacements exist only for such IDs, the last only for leased ones.
+// of due, leased, dead and done; its record exists exactly then; failures, crashes,
+// progress, results and replacements exist only for such IDs, the last two only for
+// done and for leased ones.
 func (s snapshot) broken() []string {
 	var broken []string
 	places := make(map[string][]string)
@@ -66,6 +70,9 @@ func (s snapshot) broken() []string {
 	}
 	for id := range s.dead {
 		places[id] = append(places[id], "dead")
+	}
+	for id := range s.done {
+		places[id] = append(places[id], "done")
 	}
 	leased := make(map[string]bool)
 	for member := range s.leased {
@@ -95,11 +102,16 @@ func (s snapshot) broken() []string {
 			broken = append(broken, fmt.Sprintf("%q has a replacement and is not leased", id))
 		}
 	}
-	for what, hash := range map[string]map[string]string{"failures": s.fail, "crashes": s.crash} {
+	for what, hash := range map[string]map[string]string{"failures": s.fail, "crashes": s.crash, "progress": s.progress} {
 		for id := range hash {
 			if places[id] == nil {
 				broken = append(broken, fmt.Sprintf("%q has %s and is nowhere", id, what))
 			}
+		}
+	}
+	for id := range s.result {
+		if _, ok := s.done[id]; !ok {
+			broken = append(broken, fmt.Sprintf("%q has a result and is not done", id))
 		}
 	}
 	return broken
@@ -133,7 +145,8 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 	good := []snapshot{
 		{},
 		{due: zset, task: hash, fail: hash, crash: hash},
-		{dead: zset, task: hash, fail: hash},
+		{dead: zset, task: hash, fail: hash, progress: hash},
+		{done: zset, task: hash, result: hash, progress: hash},
 		{leased: map[string]int64{"1:2:a": 1}, task: hash, next: hash},
 		{leased: map[string]int64{"1:2:a:\nb": 1}, task: map[string]string{"a:\nb": "x"}},
 	}
@@ -150,6 +163,10 @@ func TestTheCheckerSeesBrokenInvariants(t *testing.T) {
 		{leased: map[string]int64{"1:2:a": 1, "2:2:a": 1}, task: hash},
 		{leased: map[string]int64{"a": 1}, task: hash},
 		{due: zset, task: hash, next: hash},
+		{done: zset},
+		{done: zset, due: zset, task: hash},
+		{due: zset, task: hash, result: hash},
+		{progress: hash},
 		{fail: hash},
 		{crash: hash},
 	}

@@ -31,6 +31,7 @@ type record struct {
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
 	Expires     int64             `cbor:"7,keyasint,omitempty"` // µs since 1970
 	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
+	Retain      time.Duration     `cbor:"11,keyasint,omitempty"` // ns
 }
 
 var encoding, decoding = modes()
@@ -57,7 +58,7 @@ type records struct {
 }
 
 func (r *records) add(t *duly.Task) error {
-	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry}
+	r.next = record{t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry, t.Retain}
 	_ = r.buf.WriteByte(recordVersion) // never fails
 	return encoding.MarshalToBuffer(&r.next, &r.buf)
 }
@@ -82,9 +83,13 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	if !isExpiry(r.OnExpiry) {
 		return duly.Task{ID: id}, fmt.Errorf("%w: on expiry %q", ErrCorrupt, r.OnExpiry)
 	}
+	if r.Retain < 0 || r.Retain > MaxRetain {
+		return duly.Task{ID: id}, fmt.Errorf("%w: kept for %v", ErrCorrupt, r.Retain)
+	}
 	task := duly.Task{
 		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
 		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout, OnExpiry: r.OnExpiry,
+		Retain: r.Retain,
 	}
 	if r.Expires != 0 {
 		task.Expires = time.UnixMicro(r.Expires)
@@ -138,6 +143,8 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
 	case !isExpiry(t.OnExpiry):
 		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
+	case t.Retain < 0 || t.Retain > MaxRetain:
+		return fmt.Errorf("%w: Retain %v is not between 0 and %v", ErrInvalid, t.Retain, MaxRetain)
 	}
 	return nil
 }

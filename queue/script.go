@@ -30,11 +30,13 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
-	popScript        = lock.Guarded(source("clock", "poll", "head", "reclaim", "pop"))
-	settleScript     = lock.NewScript(source("clock", "schedule", "held", "settle"))
+	popScript        = lock.Guarded(source("clock", "traces", "poll", "head", "reclaim", "pop"))
+	settleScript     = lock.NewScript(source("clock", "schedule", "held", "traces", "settle"))
 	extendScript     = lock.NewScript(source("clock", "extend"))
-	cancelScript     = lock.NewScript(source("cancel"))
+	cancelScript     = lock.NewScript(source("clock", "traces", "cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "schedule", "reschedule"))
+	progressScript   = lock.NewScript(source("progress"))
+	waitScript       = lock.NewScript(source("clock", "traces", "wait"))
 	getScript        = lock.NewScript(source("clock", "get"))
 	listScript       = lock.NewScript(source("clock", "list"))
 	statsScript      = lock.NewScript(source("clock", "stats"))

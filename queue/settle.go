@@ -42,8 +42,11 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 		args = append(args, leases[i])
 	}
 	for i := range part {
-		if s := &part[i]; s.Action != duly.Acked {
+		switch s := &part[i]; {
+		case s.Action != duly.Acked:
 			args = append(args, i+1, string(s.Action), dueAgain(s), note(s))
+		case s.Delivery.Retain > 0 || len(s.Result) > 0:
+			args = append(args, i+1, string(s.Action), s.Delivery.Retain.Microseconds(), s.Result)
 		}
 	}
 	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
@@ -95,6 +98,11 @@ func checkSettlement(s *duly.Settlement) error {
 	if s.In < 0 {
 		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
 	}
+	if s.Action == duly.Acked {
+		if err := checkReport(s.Result); err != nil {
+			return fmt.Errorf("result of %.512q: %w", s.Delivery.ID, err)
+		}
+	}
 	_, err := delay(s.In)
 	return err
 }
@@ -112,6 +120,8 @@ func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
 		return encodeFailure(s.Delivery.Attempt, s.Err)
+	case duly.Dropped:
+		return encodeFailure(0, s.Err) // for those who wait
 	}
 	return ""
 }

@@ -71,6 +71,7 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	now := time.Now()
 	flights := make([]*flight, len(deliveries))
 	for i, d := range deliveries {
+		d.ReportTo(f.source)
 		flights[i] = new(flight) // each for itself: one that stays would keep all payloads
 		flights[i].Delivery, flights[i].settler, flights[i].fetched = d, f.settler, now
 		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)

@@ -1,5 +1,5 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with clock, poll, head and reclaim.
+-- guard of the queue's lock, with clock, traces, poll, head and reclaim.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    <fence>:<due>:<id> -> lease end, µs
@@ -13,6 +13,8 @@
 -- KEYS[11] conf    hash
 -- KEYS[12] stat    hash
 -- KEYS[13] trial   string  <µs when it ends>:<leased member> of the task on its last chance
+-- KEYS[14] done, KEYS[15] result, KEYS[16] progress, KEYS[17] wanted, KEYS[18] ended
+--          see traces
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -25,6 +27,7 @@
 --         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13]}
+k.left = left
 local most, lease, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stop = us(now + lease)
 

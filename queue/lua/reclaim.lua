@@ -6,6 +6,7 @@ local function bury(k, ids, now)
     redis.call('ZADD', k.dead, us(now), id)
     redis.call('HSETNX', k.task, id, '')
     redis.pcall('HINCRBY', k.stat, 'buried', 1)
+    tell(k.left, {id, 'crash', ''}, now)
   end
 end
 
@@ -14,6 +15,7 @@ local function replace(k, id)
   local score, record = string.match(redis.call('HGET', k.next, id) or '', '^(%d+):(.*)$')
   if not score or #score > 16 then return false end
   for _, key in ipairs({k.next, k.fail, k.crash}) do redis.call('HDEL', key, id) end
+  if k.left.reported then redis.call('HDEL', k.left.progress, id) end
   redis.call('HSET', k.task, id, record)
   redis.call('ZADD', k.due, score, id)
   return true

@@ -5,10 +5,11 @@
 -- KEYS[3] dead   zset  id -> died, µs
 -- KEYS[4] next   hash  id -> <due>:<record>
 -- KEYS[5] wake   channel
+-- KEYS[6] done   zset  id -> when its record may be dropped, µs
 -- ARGV[1] id
 -- ARGV[2] when, µs, see clock
--- returns the state found: due, leased, dead, missing
-local due, task, dead, following, wake = unpack(KEYS)
+-- returns the state found: due, leased, dead, done, missing
+local due, task, dead, following, wake, done = unpack(KEYS)
 local id, now = ARGV[1], clock()
 local score = us(math.max(when(ARGV[2], now), now))
 if redis.call('ZSCORE', due, id) then
@@ -17,6 +18,8 @@ if redis.call('ZSCORE', due, id) then
   return 'due'
 end
 if redis.call('ZSCORE', dead, id) then return 'dead' end
+local kept = redis.call('ZSCORE', done, id)
+if kept then return tonumber(kept) > now and 'done' or 'missing' end
 local record = string.match(redis.call('HGET', following, id) or '', '^%d+:(.*)$')
 if record then
   redis.call('HDEL', following, id) -- as above

@@ -5,8 +5,9 @@
 -- KEYS[4] conf   hash
 -- KEYS[5] stat   hash  counters
 -- KEYS[6] lock   string, of package lock
+-- KEYS[7] done   zset  id -> when its record may be dropped, µs
 -- returns {now µs, due, ready, leased, dead, earliest due µs or "",
---         paused 0/1, locked 0/1, {counter, value, ...}}
+--         paused 0/1, locked 0/1, {counter, value, ...}, done}
 local now = us(clock())
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return {
@@ -19,4 +20,5 @@ return {
   redis.call('HEXISTS', KEYS[4], 'paused'),
   redis.call('EXISTS', KEYS[6]),
   redis.call('HGETALL', KEYS[5]),
+  redis.call('ZCOUNT', KEYS[7], '(' .. now, '+inf'),
 }

@@ -9,8 +9,8 @@ import (
 
 // Cancel removes the task of an ID if it is due, and returns the state that it
 // found: Due means that the task is gone and will not run. Of a Leased task a
-// replacement is removed; it goes on itself. Dead and Missing ones are left
-// alone.
+// replacement is removed; it goes on itself. Dead, Done and Missing ones are
+// left alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
@@ -24,14 +24,15 @@ func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	state := e.state
 	if e.next = nil; state == Due {
 		s.move(e, Missing, e.at)
+		s.ended(Ended{ID: id, Action: Cancelled})
 	}
 	return state, nil
 }
 
 // Reschedule makes a due task due at another time: one option, [In] or [At]. It
 // returns the state that it found: Due means that the task was moved. Of a
-// Leased task the replacement is moved, if there is one; Dead and Missing are
-// left alone.
+// Leased task the replacement is moved, if there is one; Dead, Done and Missing
+// ones are left alone.
 func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	o, err := enqueueOptionsOf([]EnqueueOption{when})
 	if err == nil && !o.timed {

@@ -64,7 +64,7 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		}
 		verdict, late := ds[0].Expired(ds[0].Popped)
 		if !late {
-			verdict = run(ctx, h, ds[0])
+			verdict = run(ctx, h, ds[0], src)
 		}
 		lost, err := src.Settle(context.WithoutCancel(ctx), []duly.Settlement{verdict})
 		if err == nil && len(lost) > 0 {
@@ -79,13 +79,14 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 }
 
 // run makes one attempt and judges its answer.
-func run(ctx context.Context, h duly.Handler, d *duly.Delivery) (verdict duly.Settlement) {
+func run(ctx context.Context, h duly.Handler, d *duly.Delivery, reporter duly.Reporter) (verdict duly.Settlement) {
 	timeout := runTimeout
 	if d.Timeout > 0 {
 		timeout = d.Timeout
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, duly.ErrTimeout)
 	defer stop()
+	d.ReportTo(reporter)
 	defer func() {
 		if value := recover(); value != nil {
 			verdict = judge(ctx, d, &worker.PanicError{Value: value, Stack: debug.Stack()})
@@ -101,6 +102,9 @@ func judge(ctx context.Context, d *duly.Delivery, err error) duly.Settlement {
 		action, asked = duly.Retried, false // whatever it panicked with
 	}
 	verdict := duly.Settlement{Delivery: d, Action: action, In: in, Err: err}
+	if action == duly.Acked {
+		verdict.Result = d.Result()
+	}
 	if action != duly.Retried {
 		return verdict
 	}

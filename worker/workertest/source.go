@@ -13,7 +13,7 @@ import (
 var _ worker.Source = (*Source)(nil)
 
 // A Source is a queue in memory. Its methods may be called concurrently, and
-// none but Watch blocks. They fail only if their context has ended, if an
+// none but Watch and Wait blocks. They fail only if their context has ended, if an
 // argument is out of the bounds that a queue has (the error then matches
 // [worker.ErrInvalid]), or if [Source.Fail] says so; nothing has changed then.
 type Source struct {
@@ -28,6 +28,7 @@ type Source struct {
 	tasks    map[string]*entry
 	states   map[State]*line
 	watchers map[chan struct{}]struct{}
+	waiters  map[string][]chan Ended // by ID
 }
 
 // NewSource returns an empty source of a name, at the time of the machine.
@@ -35,8 +36,9 @@ func NewSource(name string) *Source {
 	return &Source{
 		name:     name,
 		tasks:    make(map[string]*entry),
-		states:   map[State]*line{Due: {}, Leased: {}, Dead: {}},
+		states:   map[State]*line{Due: {}, Leased: {}, Dead: {}, Done: {}},
 		watchers: make(map[chan struct{}]struct{}),
+		waiters:  make(map[string][]chan Ended),
 	}
 }
 
@@ -116,6 +118,7 @@ func (s *Source) begin(ctx context.Context) (end func(), err error) {
 		s.mu.Unlock()
 		return nil, err
 	}
+	s.forget()
 	return s.mu.Unlock, nil
 }
 

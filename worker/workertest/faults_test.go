@@ -20,7 +20,7 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, watchFaults)
+var faults = slices.Concat(popFaults, leaseFaults, settleFaults, resultFaults, watchFaults)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.

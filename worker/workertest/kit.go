@@ -23,6 +23,10 @@ type Harness struct {
 	// State tells where the task of an ID stands.
 	State func(ctx context.Context, id string) (State, error)
 
+	// Report tells the result and the progress that are seen of the task of an ID.
+	// Default: what is about them is skipped.
+	Report func(ctx context.Context, id string) (result, progress []byte, err error)
+
 	// Sleep lets at least d pass by the source's clock. Now tells the time by a
 	// clock that runs as that does; what it shows does not matter. Default:
 	// time.Sleep and time.Now, which also fit a source inside a bubble of
@@ -52,7 +56,7 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(popCases, leaseCases, settleCases, watchCases, togetherCases)
+	return slices.Concat(popCases, leaseCases, settleCases, resultCases, watchCases, togetherCases)
 }
 
 func (c testCase) run(tb testing.TB, h Harness) {

@@ -30,6 +30,10 @@ func bubbled(src *workertest.Source) workertest.Harness {
 			info, err := src.Get(ctx, id)
 			return info.State, err
 		},
+		Report: func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := src.Get(ctx, id)
+			return info.Result, info.Progress, err
+		},
 	}
 }
 

@@ -63,7 +63,7 @@ func (p *pair) step() {
 	ctx := p.Context()
 	id := string(rune('a' + p.rnd.IntN(8)))
 	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
-	switch p.rnd.IntN(12) {
+	switch p.rnd.IntN(14) {
 	case 0, 1, 2:
 		p.enqueue(ctx, id, in)
 	case 3, 4:
@@ -84,6 +84,10 @@ func (p *pair) step() {
 		a, errA := p.src.Revive(ctx, id, "none")
 		b, errB := p.queue.Revive(ctx, id, "none")
 		p.same("Revive "+id, a, b, errA, errB)
+	case 12:
+		p.progress(ctx)
+	case 13:
+		p.wait(ctx, id)
 	case 11:
 		time.Sleep(time.Duration(p.rnd.IntN(10_000)) * time.Millisecond)
 	}
@@ -91,7 +95,7 @@ func (p *pair) step() {
 }
 
 func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
-	task := duly.Task{ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id)}
+	task := duly.Task{ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id), Retain: time.Duration(p.rnd.IntN(2)*15) * time.Second}
 	mode := []string{"keep", "replace", "earliest"}[p.rnd.IntN(3)]
 	ours, theirs := workertest.In(in), queue.In(in)
 	if p.rnd.IntN(2) == 0 {
@@ -130,6 +134,9 @@ func (p *pair) settle(ctx context.Context, in time.Duration) {
 	var ours, theirs []duly.Settlement
 	for _, d := range p.some() {
 		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, Err: errors.New("boom")}
+		if p.rnd.IntN(2) == 0 {
+			how.Result = fmt.Append(nil, p.calls)
+		}
 		ours = append(ours, how)
 		how.Delivery = d[1]
 		theirs = append(theirs, how)
@@ -151,6 +158,31 @@ func (p *pair) extend(ctx context.Context) {
 	p.same("Extend", values(a), values(b), errA, errB)
 }
 
+func (p *pair) progress(ctx context.Context) {
+	for _, d := range p.some() {
+		report := fmt.Append(nil, p.calls)
+		lost := func(err error) bool { return errors.Is(err, duly.ErrLeaseLost) }
+		a, b := p.src.Progress(ctx, d[0], report), p.queue.Progress(ctx, d[1], report)
+		p.same("Progress", lost(a), lost(b))
+		if !lost(a) {
+			p.same("Progress", nil, nil, a, b)
+		}
+	}
+}
+
+// wait compares how tasks ended that have, or are not there.
+func (p *pair) wait(ctx context.Context, id string) {
+	if info, _ := p.src.Get(ctx, id); info.State == workertest.Due || info.State == workertest.Leased {
+		return
+	}
+	a, errA := p.src.Wait(ctx, id)
+	b, errB := p.queue.Wait(ctx, id)
+	p.same("Wait for nothing", errors.Is(errA, workertest.ErrNotFound), errors.Is(errB, queue.ErrNotFound))
+	if errA == nil {
+		p.same("Wait "+id, fmt.Sprint(a), fmt.Sprint(b), errB)
+	}
+}
+
 // look compares what both show of themselves.
 func (p *pair) look(ctx context.Context, id string) {
 	a, errA := p.src.Get(ctx, id)
@@ -159,10 +191,10 @@ func (p *pair) look(ctx context.Context, id string) {
 		a.At = time.Time{} // which a queue does not tell
 	}
 	p.same("Get "+id, a, infoOf(b), errA, errB)
-	p.list(ctx, []workertest.State{workertest.Due, workertest.Leased, workertest.Dead}[p.rnd.IntN(3)])
+	p.list(ctx, []workertest.State{workertest.Due, workertest.Leased, workertest.Dead, workertest.Done}[p.rnd.IntN(4)])
 	stats, errA := p.src.Stats(ctx)
 	s, errB := p.queue.Stats(ctx)
-	p.same("Stats", stats, workertest.Stats{Now: s.Now, Due: s.Due, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead}, errA, errB)
+	p.same("Stats", stats, workertest.Stats{Now: s.Now, Due: s.Due, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead, Done: s.Done}, errA, errB)
 }
 
 func (p *pair) list(ctx context.Context, state workertest.State) {
@@ -186,7 +218,7 @@ func (p *pair) list(ctx context.Context, state workertest.State) {
 func infoOf(i queue.Info) workertest.Info {
 	return workertest.Info{
 		Task: i.Task, State: workertest.State(i.State), At: i.At, Failures: i.Failures, LastError: i.LastError,
-		Crashes: i.Crashes, Replacement: i.Replacement,
+		Crashes: i.Crashes, Replacement: i.Replacement, Result: i.Result, Progress: i.Progress,
 	}
 }
 

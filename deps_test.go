@@ -49,6 +49,12 @@ var importLaw = map[string]struct {
 		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
 		"it is an operator's hand on a queue",
 	},
+	"examples/result": {
+		[]string{
+			module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		},
+		"it is a whole program that runs without a Redis",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

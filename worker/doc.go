@@ -36,6 +36,9 @@
 //     handler's context ends before the lease does, by the local monotonic clock,
 //     whatever the network does.
 //   - A task is never given back while its handler runs.
+//   - What a handler has set as its result is recorded if it returns nil, together with
+//     that; the result of a failed attempt is not. Progress is recorded when it is
+//     reported, without waiting for other tasks.
 //   - A panic, or a handler that ends its goroutine, is a failed attempt.
 //   - Redis being away is no error: the worker waits with a growing pause and
 //     says so once, and once more when it is back.

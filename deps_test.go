@@ -68,6 +68,12 @@ var importLaw = map[string]struct {
 		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		"it shows limits of queues and kinds, and runs with nothing installed",
 	},
+	"examples/result": {
+		[]string{
+			module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		},
+		"it is a whole program that runs without a Redis",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

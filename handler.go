@@ -86,6 +86,12 @@ type Task struct {
 	// Default: Buried.
 	OnExpiry Action
 
+	// Retain is how long the record of the task and its result are kept once a
+	// handler is done with it, counted from then by the server's clock. A kept task
+	// is no obstacle to a new one of its ID, which takes its place. At most a year.
+	// Default: not at all.
+	Retain time.Duration
+
 	err error
 }
 
@@ -94,7 +100,7 @@ type Task struct {
 func (t Task) Err() error { return t.err }
 
 // A Delivery is one attempt at a task, handed to a handler under a lease. It
-// must not be changed, nor kept after the handler has returned.
+// must not be changed but by its methods, nor kept after the handler has returned.
 type Delivery struct {
 	Task
 
@@ -117,6 +123,9 @@ type Delivery struct {
 	// that remembers the highest fence it saw can refuse a delivery that has
 	// been superseded.
 	Fence uint64
+
+	result   []byte // see SetResult
+	reporter Reporter
 }
 
 // A Handler runs tasks.

@@ -25,6 +25,9 @@ type Kind[T any] struct {
 	MaxAttempts int
 	Timeout     time.Duration
 
+	// Retain is the task's.
+	Retain time.Duration
+
 	// Expires derives when the task becomes useless; OnExpiry is the task's.
 	// Default: never.
 	Expires  func(T) time.Time
@@ -35,7 +38,7 @@ type Kind[T any] struct {
 // function that yields nothing, is reported by the task's Err and so by the
 // queue that is asked to take it.
 func (k Kind[T]) Task(args T) Task {
-	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout, OnExpiry: k.OnExpiry}
+	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout, OnExpiry: k.OnExpiry, Retain: k.Retain}
 	t.Payload, t.err = json.Marshal(args)
 	if t.err != nil {
 		t.err = fmt.Errorf("duly: arguments of kind %q: %w", k.Name, t.err)

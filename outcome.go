@@ -29,8 +29,13 @@ type Settlement struct {
 	In time.Duration
 
 	// Err is why the task was retried or buried; its text is kept with the
-	// task, cut at 1,024 bytes.
+	// task, cut at 1,024 bytes. Those who wait for a task also learn why it was
+	// dropped.
 	Err error
+
+	// Result is what an acknowledged task has brought, JSON of at most MaxResult
+	// bytes; that of any other is not kept.
+	Result []byte
 }
 
 // ErrExpired is why a task was buried that could not start by its Expires.

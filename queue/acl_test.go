@@ -79,7 +79,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	must(err)
 	_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: duly.Retried}})
 	must(err)
-	task := duly.Task{ID: "a", Kind: "k"}
+	task := duly.Task{ID: "a", Kind: "k", LockKey: "key", Retain: time.Hour}
 	for _, c := range []queue.Conflict{queue.Keep, queue.Replace, queue.Earliest} {
 		_, err = q.Enqueue(ctx, task, queue.OnConflict(c))
 		must(err)
@@ -93,6 +93,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 		}
 		_, _, err = q.Extend(ctx, ds, time.Second)
 		must(err)
+		must(q.Progress(ctx, ds[0], []byte("1")))
 		_, err = q.Enqueue(ctx, duly.Task{ID: "a", Kind: "k"}, queue.OnConflict(queue.Keep))
 		must(err)
 		_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: action}})
@@ -109,7 +110,21 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	must(err)
 	_, err = q.Peek(ctx, 1)
 	must(err)
+	waited := make(chan error)
+	go func() {
+		_, err := q.Wait(ctx, "a")
+		waited <- err
+	}()
+	for q.Looked() == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	_, err = q.Cancel(ctx, "a")
+	must(err)
+	must(<-waited)
+	_, err = q.Enqueue(ctx, task)
+	must(err)
+	settle(duly.Acked)
+	_, err = q.List(ctx, queue.Done, 0, 1)
 	must(err)
 	_, err = q.Stats(ctx)
 	must(err)

@@ -9,8 +9,8 @@ import (
 
 // Cancel removes the task of an ID if it is due, and returns the state that it
 // found: Due means that the task is gone and will not run. Leased means that it
-// is running and goes on; a replacement that waits for its end is removed. Dead
-// and Missing tasks are left alone. After [ErrUnknownOutcome] cancel again.
+// is running and goes on; a replacement that waits for its end is removed. Dead,
+// Done and Missing tasks are left alone. After [ErrUnknownOutcome] cancel again.
 func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 	word, err := q.cancel(ctx, id, "", "")
 	if err != nil {
@@ -60,8 +60,8 @@ func (q *Queue) cancel(ctx context.Context, id, due, also string) (string, error
 
 // Reschedule makes a due task due at another time: one option, [In] or [At]. It
 // returns the state that it found: Due means that the task was moved. Of a
-// Leased task the replacement is moved, if there is one; Dead and Missing are
-// left alone.
+// Leased task the replacement is moved, if there is one; Dead, Done and Missing
+// ones are left alone.
 func (q *Queue) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	got, err := q.reschedule(ctx, id, when)
 	if err != nil {

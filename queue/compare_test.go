@@ -50,6 +50,7 @@ func (s *machine) compare(rt *rapid.T) {
 	}
 	want := snapshot{
 		task: map[string]string{}, next: map[string]string{}, fail: map[string]string{}, crash: map[string]string{},
+		result: map[string]string{}, progress: map[string]string{},
 	}
 	waiting := maps.Clone(held.due)
 	maps.Copy(waiting, held.parked)
@@ -64,6 +65,14 @@ func (s *machine) compare(rt *rapid.T) {
 			narrow(rt, "lease end of "+id, &t.end, held.leased, t.member(id))
 		case queue.Dead:
 			narrow(rt, "death of "+id, &t.end, held.dead, id)
+		case queue.Done:
+			narrow(rt, "end of the record of "+id, &t.end, held.done, id)
+		}
+		if t.result != "" {
+			want.result[id] = t.result
+		}
+		if t.progress != "" {
+			want.progress[id] = t.progress
 		}
 		if t.failures > 0 {
 			want.fail[id] = strconv.Itoa(t.failures) + ":test"
@@ -78,12 +87,15 @@ func (s *machine) compare(rt *rapid.T) {
 			want.next[id] = digits + ":" + encoded(rt, t.next)
 		}
 	}
-	same(rt, "sizes", []int{len(waiting), len(held.leased), len(held.dead)},
-		[]int{counts[queue.Due], counts[queue.Leased], counts[queue.Dead]})
+	same(rt, "sizes", []int{len(waiting), len(held.leased), len(held.dead), len(held.done)},
+		[]int{counts[queue.Due], counts[queue.Leased], counts[queue.Dead], counts[queue.Done]})
 	same(rt, "records", held.task, want.task)
 	same(rt, "replacements", held.next, want.next)
 	same(rt, "failures", held.fail, want.fail)
 	same(rt, "crashes", held.crash, want.crash)
+	same(rt, "results", held.result, want.result)
+	same(rt, "progress", held.progress, want.progress)
+	s.compareWaits(rt)
 	stats, err := s.q.Stats(rt.Context())
 	check(rt, err)
 	same(rt, "stats", []any{stats.Due, stats.Leased, stats.Dead, stats.Paused},

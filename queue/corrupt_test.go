@@ -40,6 +40,7 @@ var badRecords = map[string]string{
 	"a tag":             "\x01\xc1\xa1\x01dtest",
 	"expired in 1969":   "\x01\xa2\x01dtest\x07\x20",
 	"odd expiry":        "\x01\xa2\x01dtest\x08elater",
+	"kept for -1 ns":    "\x01\xa2\x01dtest\x0b\x20",
 	"deep nesting":      "\x01\xa2\x01dtest\x04" + strings.Repeat("\xa1\x01", 100) + "\x01",
 }
 

@@ -2,13 +2,15 @@
 // when they are due, and records what became of them.
 //
 // There are only a few types. A [Queue] is a named set of tasks. A [Receipt]
-// answers an Enqueue. An [Info] shows a task as it stands in the queue. What is
-// handed out is a [duly.Delivery], and what ends it a [duly.Settlement].
+// answers an Enqueue. An [Info] shows a task as it stands in the queue. An [Ended]
+// tells one who waited for it how it ended. What is handed out is a
+// [duly.Delivery], and what ends it a [duly.Settlement].
 //
 //	orders, err := queue.New(rdb, "orders", queue.Config{})
 //
 //	receipt, err := orders.Enqueue(ctx, CancelOrder.Task(args), queue.In(15*time.Minute))
 //	state, err := orders.Cancel(ctx, "cancel:42") // paid in time
+//	ended, err := orders.Wait(ctx, receipt.ID)    // its result, or why there is none
 //
 //	deliveries, wait, err := orders.Pop(ctx, 100, 15*time.Second)
 //	lost, err := orders.Settle(ctx, settlements)
@@ -17,22 +19,26 @@
 //
 // # States
 //
-// A task is in exactly one state, and gone once it is acknowledged:
+// A task is in exactly one state, and gone once it is acknowledged, or when it has
+// then been kept for as long as it asks for:
 //
 //	        Enqueue             Pop                Settle: ack, drop
 //	(none) ─────────▶ due ─────────────▶ leased ─────────────────────▶ (none)
-//	                  ▲ ▲                 │  │
-//	                  │ └─────────────────┘  │ Settle: bury
-//	                  │  Settle: retry,      │ or too many crashes
-//	                  │  release;            ▼
-//	                  │  lease ran out      dead ──▶ (none)  Purge
-//	                  └──────────────────────┘
+//	                  ▲ ▲                 │  │ │                          ▲
+//	                  │ └─────────────────┘  │ │ Settle: ack, with Retain │
+//	                  │  Settle: retry,      │ └─────────▶ done ──────────┘
+//	                  │  release;            │               Retain is over
+//	                  │  lease ran out       │ Settle: bury
+//	                  │                      │ or too many crashes
+//	                  │                      ▼
+//	                  └──────────────────── dead ──▶ (none)  Purge
 //	                          Revive
 //
 // Due is a comparison, not a stage: a scheduled, a ready and a retrying task
 // differ only in when they are due. Cancel, Remove and Reschedule act on due
 // tasks. CancelRunning marks a leased one too: however its run ends, by Settle or
-// with its lease, the task is then gone.
+// with its lease, the task is then gone. A done task is a record of what was: Enqueue
+// takes a new one of its ID as if it were not there, and nothing of it is left then.
 //
 // # Exclusive tasks
 //
@@ -67,11 +73,17 @@
 //	…blocked zset    lock key that tasks are parked for → when to look whether it is
 //	                 free; 0 once it was let go
 //	…dead    zset    id → when it died
+//	…done    zset    id → when its record is forgotten
 //	…task    hash    id → record, see below; exists exactly while the id is in one of the above
 //	…next    hash    id → <due>:<record> that takes a running task's place when it settles
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
 //	…cancel  hash    id → the highest fence of a run that is cancelled; as long as that is leased
+//	…result  hash    id → what a done task has brought, JSON
+//	…progress hash   id → what was reported last of a task, JSON
+//	…wanted  zset    id that somebody waits for → when that, or its end, is forgotten
+//	…ended   hash    id → <µs>:<action>:<result or error>, of those; also the channel that
+//	                 says their IDs, a line each. Both keys have a TTL
 //	…fence   string  the last fencing token
 //	…lock    string  the queue's own lock, of package lock; …lock:<name> those of its
 //	                 Locker and of lock keys, held by "task <id>" while a task runs.
@@ -104,8 +116,14 @@
 //     the application holds that key, unless it was taken by force or evicted.
 //   - A pop whose reply is lost is repeated by the next: the same deliveries come
 //     again under the same fence, and nothing waits for a lease to run out.
-//   - Only the newest lease settles or extends. A late holder is told so and
-//     changes nothing.
+//   - Only the newest lease settles, extends or reports progress. A late holder is
+//     told so and changes nothing.
+//   - The result of a task is that of the settlement that ended it, also if its reply
+//     was lost and the worker settled again.
+//   - [Queue.Wait] returns whichever way a task ends, also if it is not kept and also
+//     if the message was lost: it looks again.
+//   - What was kept long enough is missing at once, and leaves Redis by hundreds with
+//     each pop, and with each settlement that keeps more.
 //   - A task whose leases run out MaxCrashes times in a row is buried. Those with
 //     one chance left are tried one at a time, each for a third of a lease at
 //     most, so that the one that kills workers does not take along those that
@@ -130,7 +148,9 @@
 // has figures. A queue without limits pays nothing for them. With one a pop takes
 // two or three commands more, and each end of a task at the limit of running ones
 // wakes every worker that waits, as does a rate, 200 times a second at most unless
-// its burst is too small for that.
+// its burst is too small for that. A kept record takes some 100 bytes, and what its
+// payload and result take. Where nothing is kept, waited for or reported, a batch pays
+// one call for it.
 //
 // # Caveats
 //

@@ -131,6 +131,8 @@ func TestEnqueueRefusesBadTasksBeforeTheNetwork(t *testing.T) {
 		"Expires of old":    {Kind: "k", Expires: time.Date(-400_000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"Expires in 1970":   {Kind: "k", Expires: time.Unix(0, 0)},
 		"OnExpiry":          {Kind: "k", OnExpiry: duly.Retried},
+		"negative Retain":   {Kind: "k", Retain: -1},
+		"Retain":            {Kind: "k", Retain: queue.MaxRetain + 1},
 		"no ID from Kind":   duly.Kind[int]{Name: "k", ID: func(int) string { return "" }}.Task(1),
 		"arguments":         duly.Kind[float64]{Name: "k"}.Task(math.NaN()),
 	}
@@ -157,6 +159,7 @@ func TestEnqueueTakesTasksUpToTheirLimits(t *testing.T) {
 			{ID: strings.Repeat("é", queue.MaxID/2), Kind: strings.Repeat("k", queue.MaxKind), LockKey: strings.Repeat("l", 512)},
 			{ID: "{a}:1:2:", Kind: "k\"'\\", Payload: make([]byte, 1<<20), MaxAttempts: math.MaxInt, Timeout: math.MaxInt64},
 			{ID: "headers", Kind: "k", Headers: headers},
+			{ID: "kept", Kind: "k", Retain: queue.MaxRetain},
 		} {
 			_, err := r.q.Enqueue(t.Context(), want)
 			must(t, err)
@@ -225,17 +228,22 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 		"negative In":     {Delivery: d, Action: duly.Retried, In: -1},
 		"In over 200 y":   {Delivery: d, Action: duly.Released, In: queue.MaxDelay + 1},
 		"negative of ack": {Delivery: d, Action: duly.Acked, In: math.MinInt64},
+		"large result":    {Delivery: d, Action: duly.Acked, Result: make([]byte, duly.MaxResult+1)},
 	} {
 		_, err := q.Settle(ctx, []duly.Settlement{{Delivery: d, Action: duly.Acked}, s})
 		refused(t, what, err)
 	}
 	_, _, err := q.Extend(ctx, []*duly.Delivery{d, nil}, time.Second)
 	refused(t, "extend of nil", err)
+	refused(t, "progress of nil", q.Progress(ctx, nil, []byte("1")))
+	refused(t, "no progress", q.Progress(ctx, d, nil))
+	refused(t, "large progress", q.Progress(ctx, d, make([]byte, duly.MaxResult+1)))
 
 	idVerbs := map[string]func(string) error{
 		"cancel":     func(id string) error { _, err := q.Cancel(ctx, id); return err },
 		"remove":     func(id string) error { _, err := q.Remove(ctx, id, time.Now()); return err },
 		"get":        func(id string) error { _, err := q.Get(ctx, id); return err },
+		"wait":       func(id string) error { _, err := q.Wait(ctx, id); return err },
 		"reschedule": func(id string) error { _, err := q.Reschedule(ctx, id, queue.In(0)); return err },
 		"revive":     func(id string) error { _, err := q.Revive(ctx, "good", id); return err },
 	}
@@ -247,7 +255,7 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 			refused(t, verb+" "+what, call(id))
 		}
 	}
-	for _, state := range []queue.State{"", "done", queue.Missing, "DUE"} {
+	for _, state := range []queue.State{"", "running", queue.Missing, "DUE"} {
 		_, err := q.List(ctx, state, 0, 1)
 		refused(t, "list state", err)
 	}

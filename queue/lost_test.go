@@ -204,6 +204,7 @@ func TestALostReplyToAnyOtherVerbIsUnknownAndTheVerbActsOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.bury(t, "dead")
+		r.done(t, "done", "1")
 		r.enqueue(t, "due", queue.In(time.Hour))
 		other := r.enqueue(t, "other", queue.In(time.Hour))
 		for _, verb := range []struct {
@@ -234,6 +235,7 @@ func TestALostReplyToAnyOtherVerbIsUnknownAndTheVerbActsOnce(t *testing.T) {
 			"get":   func() error { _, err := r.q.Get(ctx, "x"); return err },
 			"list":  func() error { _, err := r.q.Peek(ctx, 1); return err },
 			"stats": func() error { _, err := r.q.Stats(ctx); return err },
+			"wait":  func() error { _, err := r.q.Wait(ctx, "done"); return err },
 		} {
 			r.link.lose()
 			if err := read(); !errors.Is(err, queue.ErrUnknownOutcome) {

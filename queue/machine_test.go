@@ -22,6 +22,7 @@ type machine struct {
 	known []*duly.Delivery    // every one received, also those that are stale
 	step  func(time.Duration) // moves the clock; nil on a real Redis
 	count int
+	waits []*modelWait
 }
 
 const machineLease = time.Hour
@@ -60,7 +61,8 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 		r.name = fmt.Sprintf("%s/%d", base.name, n)
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
 		r.q = newQueue(t, base.under, r.name, queue.Config{MaxCrashes: limit})
-		s := &machine{rig: &r, app: make(map[string]*lock.Lease), step: step, m: &model{tasks: make(map[string]*modelTask), app: make(map[string]int64), limit: limit}}
+		s := &machine{rig: &r, app: make(map[string]*lock.Lease), step: step, m: newModel(limit)}
+		defer s.endWaits()
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           s.compare,
 			"enqueue":    s.enqueue,
@@ -78,6 +80,8 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"lock":       s.lock,
 			"limit":      s.limit,
 			"time":       s.time,
+			"progress":   s.progress,
+			"wait":       s.wait,
 		})
 	})
 }
@@ -125,6 +129,7 @@ func (s *machine) enqueue(rt *rapid.T) {
 		tasks = append(tasks, duly.Task{
 			ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count),
 			LockKey: rapid.SampledFrom([]string{"", "key", "key:2"}).Draw(rt, "key"),
+			Retain:  time.Duration(rapid.IntRange(0, 1).Draw(rt, "retain")) * 90 * time.Minute,
 		})
 	}
 	opt, when := s.drawTime(rt)
@@ -134,7 +139,7 @@ func (s *machine) enqueue(rt *rapid.T) {
 		return err
 	})
 	for i, got := range receipts {
-		outcome, state, due := s.m.enqueue(tasks[i], when(now), conflict)
+		outcome, state, due := s.m.enqueue(tasks[i], when(now), now, conflict)
 		same(rt, "receipt of "+tasks[i].ID, []any{got.Outcome, got.State, got.Due.IsZero()}, []any{outcome, state, due == span{}})
 		if at := got.Due.UnixMicro(); !got.Due.IsZero() && (at < due.lo || at > due.hi) {
 			rt.Fatalf("receipt of %s: due at %d, want %d to %d", tasks[i].ID, at, due.lo, due.hi)
@@ -205,7 +210,8 @@ func (s *machine) settle(rt *rapid.T) {
 	for _, d := range s.drawKnown(rt) {
 		settlements = append(settlements, duly.Settlement{
 			Delivery: d, Action: actions.Draw(rt, "action"), Err: errors.New("test"),
-			In: time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
+			In:     time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
+			Result: rapid.SampledFrom([][]byte{nil, []byte(`{"n":1}`)}).Draw(rt, "result"),
 		})
 	}
 	var lost []*duly.Delivery
@@ -218,6 +224,9 @@ func (s *machine) settle(rt *rapid.T) {
 		if !s.m.settle(settlement, now) {
 			want = append(want, settlement.Delivery)
 		}
+	}
+	if len(want) < len(settlements) {
+		s.m.forget(now)
 	}
 	same(rt, "lost to settle", ids(lost), ids(want))
 }
@@ -243,16 +252,22 @@ func (s *machine) extend(rt *rapid.T) {
 
 func (s *machine) cancel(rt *rapid.T) {
 	id := machineIDs().Draw(rt, "id")
-	state, err := s.q.Cancel(rt.Context(), id)
-	check(rt, err)
-	same(rt, "cancel", state, s.m.cancel(id))
+	var state queue.State
+	now := s.during(rt, func() (err error) {
+		state, err = s.q.Cancel(rt.Context(), id)
+		return err
+	})
+	same(rt, "cancel", state, s.m.cancel(id, now))
 }
 
 func (s *machine) cancelRunning(rt *rapid.T) {
 	id := machineIDs().Draw(rt, "id")
-	state, err := s.q.CancelRunning(rt.Context(), id)
-	check(rt, err)
-	same(rt, "cancel running", state, s.m.cancelRunning(id))
+	var state queue.State
+	now := s.during(rt, func() (err error) {
+		state, err = s.q.CancelRunning(rt.Context(), id)
+		return err
+	})
+	same(rt, "cancel running", state, s.m.cancelRunning(id, now))
 }
 
 func (s *machine) remove(rt *rapid.T) {
@@ -268,6 +283,7 @@ func (s *machine) remove(rt *rapid.T) {
 	want := matches && t.state == queue.Due
 	same(rt, "removed", ok, want)
 	if want {
+		s.m.end(id, "cancel: ")
 		delete(s.m.tasks, id)
 	}
 }
@@ -280,7 +296,7 @@ func (s *machine) reschedule(rt *rapid.T) {
 		state, err = s.q.Reschedule(rt.Context(), id, opt)
 		return err
 	})
-	same(rt, "reschedule", state, s.m.reschedule(id, when(now)))
+	same(rt, "reschedule", state, s.m.reschedule(id, when(now), now))
 }
 
 func (s *machine) revive(rt *rapid.T) {

@@ -32,17 +32,21 @@ type model struct {
 	suspect  string // the ID on trial, whose lease has the fence
 	tried    uint64 // zero if the pop is yet to be given one
 	trialEnd span
+
+	ends map[string]string // how tasks have ended since anyone looked
 }
 
 type modelTask struct {
 	state    queue.State
 	task     duly.Task
 	due      span // of a leased one what it was, and will be if it comes back
-	end      span // of the lease, or of the task if it is dead
+	end      span // of the lease, of the task if it is dead, of its record if it is done
 	fence    uint64
 	failures int
 	crashes  int
 	next     *modelTask
+	result   string
+	progress string
 
 	cancelled bool // its run was
 }
@@ -51,20 +55,47 @@ func (t *modelTask) member(id string) string {
 	return fmt.Sprintf("%d:%d%s", t.fence, t.due.lo, named(id, t.task.LockKey))
 }
 
-func (m *model) state(id string) queue.State {
-	if t := m.tasks[id]; t != nil {
+func newModel(limit int) *model {
+	return &model{
+		tasks: make(map[string]*modelTask), app: make(map[string]int64), ends: make(map[string]string), limit: limit,
+	}
+}
+
+func (m *model) state(id string, now span) queue.State {
+	if t := m.tasks[id]; t != nil && !t.forgotten(now) {
 		return t.state
 	}
 	return queue.Missing
 }
 
+// forgotten reports whether a record need not be kept any more. Nothing tells it
+// from one that is gone, but a look at the keys.
+func (t *modelTask) forgotten(now span) bool { return t.state == queue.Done && t.end.hi <= now.lo }
+
+// forget drops such records, as pops and settlements do.
+func (m *model) forget(now span) {
+	for id, t := range m.tasks {
+		if t.forgotten(now) {
+			delete(m.tasks, id)
+		}
+	}
+}
+
+// end notes how a task has ended.
+func (m *model) end(id, how string) { m.ends[id] = how }
+
 // enqueue returns what the receipt must say; due is zero if it says none.
-func (m *model) enqueue(task duly.Task, due span, conflict queue.Conflict) (queue.Outcome, queue.State, span) {
+func (m *model) enqueue(task duly.Task, due, now span, conflict queue.Conflict) (queue.Outcome, queue.State, span) {
 	fresh := &modelTask{state: queue.Due, task: task, due: due}
 	t := m.tasks[task.ID]
 	if t == nil {
 		m.tasks[task.ID] = fresh
 		return queue.Added, queue.Missing, due
+	}
+	if t.state == queue.Done {
+		state := m.state(task.ID, now)
+		m.tasks[task.ID] = fresh
+		return queue.Added, state, due
 	}
 	rival := t // whose place the new task wants
 	switch t.state {
@@ -93,6 +124,7 @@ func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []s
 		return nil, false
 	}
 	m.rate(now)
+	m.forget(now)
 	m.reclaim(now)
 	m.unheard = slices.DeleteFunc(m.unheard, m.cut)
 	again = len(m.unheard) > 0
@@ -198,6 +230,7 @@ func (m *model) reclaim(now span) {
 		}
 		if t.crashes++; t.crashes >= m.limit {
 			t.state, t.end = queue.Dead, now
+			m.end(id, "bury: "+queue.ErrCrashed.Error())
 		}
 	}
 }
@@ -210,6 +243,8 @@ func (m *model) cut(id string) bool {
 	}
 	if delete(m.tasks, id); t.next != nil {
 		m.tasks[id] = t.next
+	} else {
+		m.end(id, "cancel: ")
 	}
 	return true
 }
@@ -233,10 +268,25 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	case t.next != nil:
 		m.tasks[s.Delivery.ID] = t.next
 		return true
-	case s.Action == duly.Acked || s.Action == duly.Dropped || t.cancelled:
+	case t.cancelled && s.Action != duly.Acked:
+		m.end(s.Delivery.ID, "cancel: ")
+		delete(m.tasks, s.Delivery.ID)
+		return true
+	case s.Action == duly.Acked && t.task.Retain > 0:
+		m.end(s.Delivery.ID, "ack: "+string(s.Result))
+		t.state, t.end, t.result = queue.Done, now.add(t.task.Retain), string(s.Result)
+		t.failures, t.crashes, t.cancelled = 0, 0, false
+		return true
+	case s.Action == duly.Acked || s.Action == duly.Dropped:
+		why := string(s.Result)
+		if s.Action == duly.Dropped {
+			why = "test"
+		}
+		m.end(s.Delivery.ID, string(s.Action)+": "+why)
 		delete(m.tasks, s.Delivery.ID)
 		return true
 	case s.Action == duly.Buried:
+		m.end(s.Delivery.ID, "bury: test")
 		t.state, t.end = queue.Dead, now
 	default:
 		if t.state = queue.Due; s.In > 0 || s.Action == duly.Retried {
@@ -259,10 +309,11 @@ func (m *model) extend(d *duly.Delivery, now span, lease time.Duration) bool {
 	return true
 }
 
-func (m *model) cancel(id string) queue.State {
-	state := m.state(id)
+func (m *model) cancel(id string, now span) queue.State {
+	state := m.state(id, now)
 	switch state {
 	case queue.Due:
+		m.end(id, "cancel: ")
 		delete(m.tasks, id)
 	case queue.Leased:
 		m.tasks[id].next = nil
@@ -270,16 +321,16 @@ func (m *model) cancel(id string) queue.State {
 	return state
 }
 
-func (m *model) cancelRunning(id string) queue.State {
-	state := m.cancel(id)
+func (m *model) cancelRunning(id string, now span) queue.State {
+	state := m.cancel(id, now)
 	if state == queue.Leased {
 		m.tasks[id].cancelled = true
 	}
 	return state
 }
 
-func (m *model) reschedule(id string, due span) queue.State {
-	state := m.state(id)
+func (m *model) reschedule(id string, due, now span) queue.State {
+	state := m.state(id, now)
 	switch t := m.tasks[id]; {
 	case state == queue.Due:
 		t.due = due
@@ -294,7 +345,7 @@ func (m *model) revive(id string, now span) bool {
 	if t == nil || t.state != queue.Dead {
 		return false
 	}
-	m.tasks[id] = &modelTask{state: queue.Due, task: t.task, due: now}
+	m.tasks[id] = &modelTask{state: queue.Due, task: t.task, due: now, progress: t.progress}
 	return true
 }
 

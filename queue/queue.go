@@ -18,11 +18,12 @@ type State string
 // The states. A task that is parked is due as well: verbs that act on due tasks act
 // on it too, and answer Due.
 const (
-	Missing State = "missing" // not in the queue: never there, or done
+	Missing State = "missing" // not in the queue: never there, or ended and not kept
 	Due     State = "due"     // waits for its due time, or for a worker
 	Parked  State = "parked"  // could run now, but for its lock key
 	Leased  State = "leased"  // handed out
 	Dead    State = "dead"    // in the dead letter
+	Done    State = "done"    // done, and kept for as long as it asked for
 )
 
 // A Queue is a named set of tasks in Redis. Its methods may be called
@@ -38,6 +39,7 @@ type Queue struct {
 	pops   chan turn    // the next pop's; who holds it may pop
 
 	coalescer coalescer // of Enqueue
+	waits     waits     // of Wait
 }
 
 // New returns the queue of a name: 1 to 200 bytes of UTF-8 without control
@@ -57,6 +59,7 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan turn, 1)} //nolint:gosec // tells instances apart, secures nothing
 	q.pops <- turn{number: 1}
 	q.coalescer.send = q.send
+	q.waits = waits{look: q.look, listen: q.listenForEnds, byID: make(map[string][]*waiter)}
 	var err error
 	q.locker, err = lock.New(rdb, lock.Config{
 		Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence, Parked: q.keys.blocked, ParkedWake: q.keys.wake,

@@ -34,6 +34,7 @@ type record struct {
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
 	Expires     int64             `cbor:"7,keyasint,omitempty"` // µs since 1970
 	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
+	Retain      time.Duration     `cbor:"11,keyasint,omitempty"` // ns
 }
 
 var encoding, decoding = modes()
@@ -60,7 +61,7 @@ type records struct {
 }
 
 func (r *records) add(t *duly.Task) error {
-	r.next = record{t.Kind, t.Payload, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry}
+	r.next = record{t.Kind, t.Payload, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry, t.Retain}
 	if t.LockKey == "" {
 		_ = r.buf.WriteByte(plainRecord) // never fails
 	} else {
@@ -97,9 +98,11 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 		return task, fmt.Errorf("%w: expires before 1970", ErrCorrupt)
 	case !isExpiry(r.OnExpiry):
 		return task, fmt.Errorf("%w: on expiry %q", ErrCorrupt, r.OnExpiry)
+	case r.Retain < 0 || r.Retain > MaxRetain:
+		return task, fmt.Errorf("%w: kept for %v", ErrCorrupt, r.Retain)
 	}
 	task.Kind, task.Payload, task.Headers = r.Kind, r.Payload, r.Headers
-	task.MaxAttempts, task.Timeout, task.OnExpiry = r.MaxAttempts, r.Timeout, r.OnExpiry
+	task.MaxAttempts, task.Timeout, task.OnExpiry, task.Retain = r.MaxAttempts, r.Timeout, r.OnExpiry, r.Retain
 	if r.Expires != 0 {
 		task.Expires = time.UnixMicro(r.Expires)
 	}
@@ -152,6 +155,8 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
 	case !isExpiry(t.OnExpiry):
 		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
+	case t.Retain < 0 || t.Retain > MaxRetain:
+		return fmt.Errorf("%w: Retain %v is not between 0 and %v", ErrInvalid, t.Retain, MaxRetain)
 	}
 	return nil
 }

@@ -30,11 +30,13 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
-	popScript        = lock.Guarded(lock.Locks + source("clock", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
-	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "settle"))
+	popScript        = lock.Guarded(lock.Locks + source("clock", "traces", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
+	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle"))
 	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
-	cancelScript     = lock.NewScript(source("clock", "key", "cancel"))
+	cancelScript     = lock.NewScript(source("clock", "key", "traces", "cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "key", "schedule", "reschedule"))
+	progressScript   = lock.NewScript(source("progress"))
+	waitScript       = lock.NewScript(source("clock", "traces", "wait"))
 	getScript        = lock.NewScript(source("clock", "get"))
 	listScript       = lock.NewScript(source("clock", "key", "list"))
 	statsScript      = lock.NewScript(source("clock", "stats"))

@@ -34,8 +34,8 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 	return lost, nil
 }
 
-// settle settles a batch. What is acknowledged and has no lock key takes one
-// argument.
+// settle settles a batch. What is acknowledged, and has neither a lock key nor a
+// result, and is not kept, takes one argument.
 func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
 	args := make([]any, 0, 2+len(part))
 	args = append(args, len(part))
@@ -44,11 +44,16 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 		args = append(args, leases[i])
 	}
 	for i := range part {
-		if s := &part[i]; s.Action != duly.Acked || s.Delivery.LockKey != "" {
+		switch s := &part[i]; {
+		case s.Action != duly.Acked:
 			args = append(args, i+1, string(s.Action), dueAgain(s), note(s))
+		case s.Delivery.LockKey != "" || s.Delivery.Retain > 0 || len(s.Result) > 0:
+			args = append(args, i+1, string(s.Action), s.Delivery.Retain.Microseconds(), s.Result)
 		}
 	}
-	args = append(args, q.terms)
+	if slices.ContainsFunc(part, func(s duly.Settlement) bool { return s.Delivery.LockKey != "" }) {
+		args = append(args, q.terms)
+	}
 	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
 	for _, i := range positions(got) {
 		lost = append(lost, part[i].Delivery)
@@ -113,6 +118,11 @@ func checkSettlement(s *duly.Settlement) error {
 	if s.In < 0 {
 		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
 	}
+	if s.Action == duly.Acked {
+		if err := checkReport(s.Result); err != nil {
+			return fmt.Errorf("result of %.512q: %w", s.Delivery.ID, err)
+		}
+	}
 	_, err := delay(s.In)
 	return err
 }
@@ -130,6 +140,8 @@ func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
 		return encodeFailure(s.Delivery.Attempt, s.Err)
+	case duly.Dropped:
+		return encodeFailure(0, s.Err) // for those who wait
 	}
 	return ""
 }

@@ -39,6 +39,10 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 	}
 	r.settle(t, duly.Buried, r.pop(t, queue.MaxBatch)...)
 	leased := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...)
+	finished, running := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...), r.pop(t, batch)
+	for _, d := range finished {
+		d.Retain = time.Hour
+	}
 	must(t, r.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
 	must(t, r.ConfigSet(ctx, "slowlog-max-len", "10000").Err())
 
@@ -65,6 +69,16 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 			_, _, err := r.q.Pop(ctx, 1, time.Hour)
 			return err
 		}},
+		{"progress", func(i int) error { return r.q.Progress(ctx, running[i], []byte(`{"done":0.5}`)) }},
+		{"settle kept", func(i int) error {
+			var settlements []duly.Settlement
+			for _, d := range finished[i*batch : (i+1)*batch] {
+				settlements = append(settlements, duly.Settlement{Delivery: d, Action: duly.Acked, Result: []byte(`"done"`)})
+			}
+			_, err := r.q.Settle(ctx, settlements)
+			return err
+		}},
+		{"wait", func(int) error { _, err := r.q.Wait(ctx, finished[0].ID); return err }},
 		{"cancel", func(i int) error { _, err := r.q.Cancel(ctx, fmt.Sprintf("%06d", n-1-i)); return err }},
 		{"reschedule", func(i int) error {
 			_, err := r.q.Reschedule(ctx, fmt.Sprintf("%06d", n-100-i), queue.In(0))

@@ -17,6 +17,7 @@ var wrong = map[string]func(r *rig, t *testing.T, key string) error{
 	"due": plantString, "leased": plantString, "dead": plantHash, "task": plantString, "next": plantZset,
 	"fail": plantString, "crash": plantZset, "fence": plantHash, "conf": plantString, "stat": plantZset, "lock": plantZset,
 	"trial": plantHash, "parked": plantString, "turns": plantHash, "blocked": plantString, "cancel": plantString,
+	"done": plantHash, "result": plantZset, "progress": plantZset, "wanted": plantHash, "ended": plantZset,
 }
 
 func plantString(r *rig, t *testing.T, key string) error {
@@ -52,6 +53,17 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	for _, id := range []string{"dead 1", "dead 2", "dead 3"} {
 		r.bury(t, id)
 	}
+	var kept *duly.Delivery
+	for _, id := range []string{"kept before", "kept"} {
+		task := task(id)
+		task.Retain = time.Hour
+		_, err := r.q.Enqueue(ctx, task)
+		must(t, err)
+		if kept = r.popOne(t, id); id == "kept before" {
+			must(t, r.q.Progress(ctx, kept, []byte("1")))
+			r.settle(t, duly.Acked, kept)
+		}
+	}
 	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "extend", "lapsed", "replaced", "running")
 	r.enqueue(t, "replaced", queue.OnConflict(queue.Replace))
 	r.enqueue(t, "running", queue.OnConflict(queue.Replace))
@@ -77,6 +89,7 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 			return err
 		})
 	}
+	add("wait", func() error { _, err := r.q.Wait(ctx, "dead 3"); return err })
 	add("pop", func() error { _, _, err := r.q.Pop(ctx, 2, time.Hour); return err })
 	add("reschedule", func() error { _, err := r.q.Reschedule(ctx, "due 3", queue.In(time.Minute)); return err })
 	add("cancel", func() error { _, err := r.q.Cancel(ctx, "due 3"); return err })
@@ -92,6 +105,12 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	add("resume", func() error { return r.q.Resume(ctx) })
 	add("limit", func() error { return r.q.SetLimits(ctx, queue.Limits{Running: 100, Rate: 1000}) })
 	add("no limits", func() error { return r.q.SetLimits(ctx, queue.Limits{}) })
+	add("settle kept", func() error {
+		_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: kept, Action: duly.Acked, Result: []byte("1")}})
+		return err
+	})
+	add("progress", func() error { return r.q.Progress(ctx, ds["extend"], []byte("1")) })
+	add("enqueue done", func() error { _, err := r.q.Enqueue(ctx, task("kept before")); return err })
 	add("get", func() error { _, err := r.q.Get(ctx, "due 2"); return err })
 	add("peek", func() error { _, err := r.q.Peek(ctx, 9); return err })
 	add("stats", func() error { _, err := r.q.Stats(ctx); return err })

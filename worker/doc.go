@@ -42,6 +42,9 @@
 //     ErrCancelled, or it is not begun. Unless the handler returns nil, the task is
 //     dropped. If the source's message is lost, the next extension of the lease
 //     tells it, after a third of the lease at most.
+//   - What a handler has set as its result is recorded if it returns nil, together with
+//     that; the result of a failed attempt is not. Progress is recorded when it is
+//     reported, without waiting for other tasks.
 //   - A panic, or a handler that ends its goroutine, is a failed attempt.
 //   - Redis being away is no error: the worker waits with a growing pause and
 //     says so once, and once more when it is back.

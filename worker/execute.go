@@ -152,7 +152,7 @@ func (x *executor) attempts(d *duly.Delivery) int {
 // of a backoff, is a failure.
 func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) (verdict duly.Settlement) {
 	if err == nil {
-		return duly.Settlement{Action: duly.Acked}
+		return duly.Settlement{Action: duly.Acked, Result: d.Result()}
 	}
 	defer func() {
 		if value := recover(); value != nil {

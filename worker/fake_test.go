@@ -45,6 +45,7 @@ type stored struct {
 	failures int
 	crashes  int
 	dead     bool
+	progress string
 
 	cancelled bool // its run was
 }
@@ -232,6 +233,22 @@ func (f *fake) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Durat
 		return call{n: len(ds)}
 	})
 	return lost, cancelled, err
+}
+
+func (f *fake) Progress(ctx context.Context, d *duly.Delivery, progress []byte) error {
+	held := true
+	err := f.call(ctx, "progress", func(time.Time) call {
+		if s := f.held(d); s != nil {
+			s.progress = string(progress)
+		} else {
+			held = false
+		}
+		return call{n: 1}
+	})
+	if err == nil && !held {
+		return duly.ErrLeaseLost
+	}
+	return err
 }
 
 func (f *fake) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error) {

@@ -73,6 +73,7 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	now := time.Now()
 	flights := make([]*flight, len(deliveries))
 	for i, d := range deliveries {
+		d.ReportTo(f.source)
 		flights[i] = new(flight) // each for itself: one that stays would keep all payloads
 		flights[i].Delivery, flights[i].settler, flights[i].fetched, flights[i].queued = d, f.settler, now, now
 		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)

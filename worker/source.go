@@ -30,6 +30,9 @@ type Source interface {
 	// is then reported as lost.
 	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
 
+	// Progress keeps what a delivery reports of itself, as duly.Reporter says.
+	Progress(ctx context.Context, d *duly.Delivery, progress []byte) error
+
 	// Watch calls hint whenever a Pop may bring something sooner than the last
 	// one said, with how long it will be until then, until ctx ends; and with
 	// zero once it has begun to listen. It calls cancel when a run is cancelled:

@@ -31,7 +31,7 @@ func stats(ctx context.Context, t *tool, args []string) error {
 
 func list(ctx context.Context, t *tool, args []string) error {
 	flags := newFlags("list")
-	state := flags.String("state", string(queue.Due), "due, parked, leased or dead")
+	state := flags.String("state", string(queue.Due), "due, parked, leased, dead or done")
 	offset := flags.Int("offset", 0, "how many to leave out")
 	limit := flags.Int("limit", 20, "how many to list, at most 1000")
 	payload := flags.Bool("payload", false, "show payloads")
@@ -72,6 +72,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	payload := flags.String("payload", "", "the payload; - reads standard input")
 	expires := flags.String("expires", "", "when it becomes useless, as 2006-01-02T15:04:05Z")
 	onExpiry := flags.String("on-expiry", "", "what becomes of it then: bury (default) or drop")
+	retain := flags.Duration("retain", 0, "how long it is kept when it is done")
 	conflict := flags.String("on-conflict", string(queue.Keep), "keep, replace or earliest")
 	q, words, err := t.queue(flags, args, 2, 2)
 	if err != nil {
@@ -81,7 +82,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload)}
+	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload), Retain: *retain}
 	switch {
 	case *expires == "" && *onExpiry != "":
 		return fmt.Errorf("%w: -on-expiry without -expires", errUsage)

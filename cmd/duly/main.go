@@ -2,7 +2,7 @@
 // what died, and why.
 //
 // Its exit status is 0 if all went well, 1 if it did not, 2 if the command line
-// is wrong.
+// is wrong; and of wait 3, 4 or 5 if the task was dropped, buried or cancelled.
 package main
 
 import (
@@ -48,6 +48,7 @@ func commands() []command {
 		{"list", "QUEUE", "list tasks of a state, the earliest first", list},
 		{"get", "QUEUE ID", "show one task", get},
 		{"enqueue", "QUEUE KIND", "add a task, its payload from a flag or standard input", enqueue},
+		{"wait", "QUEUE ID", "wait until a task has ended; status 3 dropped, 4 buried, 5 cancelled", wait},
 		{"cancel", "QUEUE ID...", "remove tasks that have not started, or with -running any", cancel},
 		{"reschedule", "QUEUE ID", "make a task due at another time", reschedule},
 		{"revive", "QUEUE [ID...]", "make dead tasks due again", revive},
@@ -120,6 +121,9 @@ func run(ctx context.Context, args []string, env func(string) string, in io.Read
 		return 2
 	}
 	_, _ = fmt.Fprintf(errs, "duly %s: %v\n", name, err)
+	if ended := (endedError{}); errors.As(err, &ended) {
+		return ended.status()
+	}
 	return 1
 }
 

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
@@ -66,7 +70,7 @@ func (p printer) receipt(r queue.Receipt) error {
 func (p printer) stats(name string, s queue.Stats) error {
 	if p.json {
 		return p.object(map[string]any{
-			"queue": name, "due": s.Due, "ready": s.Ready, "parked": s.Parked, "leased": s.Leased, "dead": s.Dead,
+			"queue": name, "due": s.Due, "ready": s.Ready, "parked": s.Parked, "leased": s.Leased, "dead": s.Dead, "done": s.Done,
 			"lateness_ms": float64(s.Lateness.Microseconds()) / 1000, "paused": s.Paused, "locked": s.Locked,
 			"limits": limitsObject(s.Limits), "counters": s.Counters,
 		})
@@ -76,6 +80,7 @@ func (p printer) stats(name string, s queue.Stats) error {
 	row("due", fmt.Sprintf("%d, %d of them ready, %d parked", s.Due, s.Ready, s.Parked))
 	row("leased", s.Leased)
 	row("dead", s.Dead)
+	row("done", s.Done)
 	row("late", s.Lateness)
 	row("paused", s.Paused)
 	row("locked", s.Locked)
@@ -136,6 +141,9 @@ func (p printer) tasks(infos []queue.Info, payload bool) error {
 		if payload {
 			_, _ = fmt.Fprintf(w, "\t%q\n", cut(content(t)))
 		}
+		for _, r := range reports(t) {
+			_, _ = fmt.Fprintf(w, "\t%s: %s\n", r.what, cut([]byte(printable(r.report))))
+		}
 	}
 	return w.Flush()
 }
@@ -154,10 +162,73 @@ func taskObject(t *queue.Info, payload bool) map[string]any {
 	if !t.Expires.IsZero() {
 		o["expires"], o["on_expiry"] = stamp(t.Expires), cmp.Or(t.OnExpiry, duly.Buried)
 	}
+	if t.Retain > 0 {
+		o["retain"] = t.Retain.String()
+	}
+	for _, r := range reports(t) {
+		o[r.what] = asJSON(r.report)
+	}
 	if payload {
 		o["payload"] = content(t)
 	}
 	return o
+}
+
+// ended tells how a task has ended: of one that is done, as text, the result alone.
+func (p printer) ended(e queue.Ended) error {
+	if !p.json {
+		if e.Result == nil {
+			return nil
+		}
+		return p.line(printable(e.Result))
+	}
+	o := map[string]any{"id": e.ID, "ended": e.Action}
+	if e.Result != nil {
+		o["result"] = asJSON(e.Result)
+	}
+	if e.Err != nil {
+		o["error"] = e.Err.Error()
+	}
+	return p.object(o)
+}
+
+// A labelled is what a handler has reported, and what that is.
+type labelled struct {
+	what   string
+	report []byte
+}
+
+// reports are those that there are.
+func reports(t *queue.Info) []labelled {
+	all := []labelled{{"progress", t.Progress}, {"result", t.Result}}
+	return slices.DeleteFunc(all, func(r labelled) bool { return r.report == nil })
+}
+
+// printable is a report as JSON on one line, what plays tricks on a terminal escaped.
+func printable(report []byte) string {
+	var line bytes.Buffer
+	if json.Compact(&line, report) != nil {
+		return strconv.Quote(string(report))
+	}
+	var b strings.Builder
+	for _, r := range line.String() {
+		if unicode.IsGraphic(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.String()
+}
+
+// asJSON is what was reported, as a string if it is not the JSON that it should be.
+func asJSON(report []byte) any {
+	if json.Valid(report) {
+		return json.RawMessage(report)
+	}
+	return string(report)
 }
 
 // content is a task's payload, or the whole record if that does not decode.

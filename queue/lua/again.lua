@@ -7,7 +7,7 @@ local function again()
     local token, was, id, key = parts(member)
     if token == lastFence then
       redis.call('ZREM', k.leased, member)
-      if not cut(k, token, id) then
+      if not cut(k, token, id, now) then
         found[#found + 1] = {id = id, due = was, key = key}
       elseif key then
         lockKeys().free(key, holding(token, was, id))

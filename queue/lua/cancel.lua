@@ -1,6 +1,6 @@
 -- cancel: removes a due task, parked or not, or the replacement that a running one
 -- has waiting. It may cancel that run as well: the mark holds for runs up to the last
--- fence given, for none to come. It begins with clock and key.
+-- fence given, for none to come. It begins with clock, key and traces.
 -- KEYS[1]  due     zset   id -> due, µs
 -- KEYS[2]  task    hash   id -> record
 -- KEYS[3]  dead    zset   id -> died, µs
@@ -14,17 +14,22 @@
 -- KEYS[11] wake    channel
 -- KEYS[12] cancel  hash   id -> highest fence that is cancelled
 -- KEYS[13] fence   string
+-- KEYS[14] done, KEYS[15] result, KEYS[16] progress, KEYS[17] wanted, KEYS[18] ended
+--          see traces
 -- ARGV[1] id
 -- ARGV[2] due time that the task must have, µs, or '' for any
 -- ARGV[3] "run" cancels a run as well, or ''
--- returns the state found (due, leased, dead, missing), or "changed" if the
+-- returns the state found (due, leased, dead, done, missing), or "changed" if the
 --         task is due at another time
 local due, task, dead, following, fail, crash, stat, parked, turns, blocked, wake, cancel, fence = unpack(KEYS)
+local k = {done = KEYS[14], result = KEYS[15], progress = KEYS[16], wanted = KEYS[17], ended = KEYS[18], task = task}
 local id, at = ARGV[1], ARGV[2]
 local waits = redis.call('ZSCORE', parked, id)
 local score = redis.call('ZSCORE', due, id) or waits
 if not score then
   if redis.call('ZSCORE', dead, id) then return 'dead' end
+  local kept = redis.call('ZSCORE', k.done, id)
+  if kept then return tonumber(kept) > clock() and 'done' or 'missing' end
   if redis.call('HEXISTS', task, id) == 0 then return 'missing' end
   if ARGV[3] == 'run' then
     local last = string.match(redis.call('GET', fence) or '', '^%d+$') or '9007199254740991' -- any, if the counter is lost
@@ -41,10 +46,13 @@ if at ~= '' and tonumber(at) ~= tonumber(score) then return 'changed' end
 for _, key in ipairs({fail, crash}) do redis.call('HLEN', key) end
 local key = keyOf(redis.call('HGET', task, id))
 for _, set in ipairs({turns, blocked}) do redis.call('ZCARD', set) end
+traces(k)
 redis.call('ZREM', due, id)
 if waits then redis.call('ZREM', parked, id) end
 if waits and key then redis.call('ZREM', turns, turn(key, waits, id)) end
 for _, key in ipairs({task, fail, crash}) do redis.call('HDEL', key, id) end
+if k.reported then redis.call('HDEL', k.progress, id) end
 yield(blocked, wake, key)
+tell(k, {id, 'cancel', ''}, clock())
 redis.pcall('HINCRBY', stat, 'cancelled', 1)
 return 'due'

@@ -6,7 +6,9 @@ local function conflict(k, id, score, mode)
   local parked = redis.call('ZSCORE', k.parked, id)
   local old = redis.call('ZSCORE', k.due, id) or parked
   local died, waiting = redis.call('ZSCORE', k.dead, id), redis.call('HGET', k.next, id)
-  for _, key in ipairs({k.fail, k.crash}) do redis.call('HLEN', key) end
+  local kept = redis.call('ZSCORE', k.done, id)
+  for _, key in ipairs({k.fail, k.crash, k.result, k.progress}) do redis.call('HLEN', key) end
+  if kept and not old then return tonumber(kept) > k.now and 'done' or 'missing', '', true end
   if died and not old then return 'dead', '', mode ~= 'keep' end
   local state = old and 'due' or 'leased'
   old = old or string.match(waiting or '', '^(%d+):')

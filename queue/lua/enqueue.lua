@@ -11,11 +11,14 @@
 -- KEYS[9] parked zset    id -> due, µs
 -- KEYS[10] turns zset    <lock key>\n<due>\n<id>
 -- KEYS[11] blocked zset  lock key -> when to look whether it is free, µs
+-- KEYS[12] done  zset    id -> when its record may be dropped, µs
+-- KEYS[13] result, KEYS[14] progress  hashes  id -> JSON
 -- ARGV    groups of tasks that are due together: size, when (µs, see clock),
 --         conflict (keep, replace, earliest), then id and record of each task
 -- returns {the due time of each group} and, for each task that was in the queue,
---         {position from 1, "kept" or "replaced", state found, due µs or ""}
-local due, task, dead, following, fail, crash, stat, wake, parked, turns, blocked = unpack(KEYS)
+--         {position from 1, "kept", "replaced" or, if it was done, "added", state
+--         found, due µs or ""}
+local due, task, dead, following, fail, crash, stat, wake, parked, turns, blocked, done, result, progress = unpack(KEYS)
 local now, first = clock(), math.huge
 local dues, ids, records, entries, groups, n, arg = {}, {}, {}, {}, {}, 0, 1
 while ARGV[arg] do
@@ -45,6 +48,7 @@ for i = 1, n do
 end
 if duplicates then
   local k, all = {due = due, task = task, dead = dead, next = following, fail = fail, crash = crash, parked = parked}, records
+  k.done, k.result, k.progress, k.now = done, result, progress, now
   for _, set in ipairs({turns, blocked}) do redis.call('ZCARD', set) end
   records, entries = {}, {} -- of what is new or takes the place of a task that is not running
   for _, group in ipairs(groups) do
@@ -52,7 +56,8 @@ if duplicates then
       local id, score, state, old, wins, key, place = ids[i], group.score, 'missing', '', true, nil, nil
       if known[i] then
         state, old, wins, key, place = conflict(k, id, score, group.mode)
-        answer[#answer + 1] = {i, wins and 'replaced' or 'kept', state, wins and score or old}
+        local word = state == 'done' and 'added' or wins and 'replaced' or 'kept'
+        if state ~= 'missing' then answer[#answer + 1] = {i, word, state, wins and score or old} end
       end
       if wins and state == 'leased' then
         nexts[#nexts + 1], nexts[#nexts + 2] = id, score .. ':' .. all[2 * i]
@@ -75,10 +80,8 @@ if #records > 0 then
   redis.pcall('HINCRBY', stat, 'enqueued', #records / 2)
 end
 if #clear > 0 then
-  redis.call('ZREM', dead, unpack(clear))
-  redis.call('ZREM', parked, unpack(clear))
-  redis.call('HDEL', fail, unpack(clear))
-  redis.call('HDEL', crash, unpack(clear))
+  for _, set in ipairs({dead, done, parked}) do redis.call('ZREM', set, unpack(clear)) end
+  for _, hash in ipairs({fail, crash, result, progress}) do redis.call('HDEL', hash, unpack(clear)) end
 end
 if #moved > 0 then redis.call('ZREM', turns, unpack(moved)) end
 for _, key in ipairs(left) do yield(blocked, wake, key) end

@@ -1,6 +1,6 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the
--- guard of the queue's lock, with locks, clock, room, poll, head, key, cancelled,
--- reclaim and park, and goes on with again, grant and deal.
+-- guard of the queue's lock, with locks, clock, traces, room, poll, head, key,
+-- cancelled, reclaim and park, and goes on with again, grant and deal.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    member, see key -> lease end, µs
@@ -18,6 +18,8 @@
 -- KEYS[15] turns   zset    <lock key>\n<due>\n<id>, of the same
 -- KEYS[16] blocked zset    lock key -> when to look whether it is free, µs
 -- KEYS[17] cancel  hash    id -> highest fence that is cancelled
+-- KEYS[18] done, KEYS[19] result, KEYS[20] progress, KEYS[21] wanted, KEYS[22] ended
+--          see traces
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -31,7 +33,7 @@
 --         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13],
-  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16], cancel = KEYS[17]}
+  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16], cancel = KEYS[17], traced = traced}
 local adopt, most, lease, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stop = us(now + lease)
 

@@ -6,6 +6,7 @@ local function bury(k, ids, now)
     redis.call('ZADD', k.dead, us(now), id)
     redis.call('HSETNX', k.task, id, '')
     redis.pcall('HINCRBY', k.stat, 'buried', 1)
+    tell(k.traced, {id, 'crash', ''}, now)
   end
 end
 
@@ -14,6 +15,7 @@ local function replace(k, id)
   local score, record = string.match(redis.call('HGET', k.next, id) or '', '^(%d+):(.*)$')
   if not score or #score > 16 then return false end
   for _, key in ipairs({k.next, k.fail, k.crash, k.cancel}) do redis.call('HDEL', key, id) end
+  if k.traced.reported then redis.call('HDEL', k.traced.progress, id) end
   redis.call('HSET', k.task, id, record)
   redis.call('ZADD', k.due, score, id)
   return true
@@ -21,10 +23,11 @@ end
 
 -- cut ends a run that was cancelled and that nobody goes on with, and reports
 -- whether it was: its replacement takes its place, or nothing.
-local function cut(k, fence, id)
+local function cut(k, fence, id, now)
   if not cancelled(k.cancel, fence, id) then return false end
   if not replace(k, id) then
-    for _, key in ipairs({k.task, k.fail, k.crash, k.cancel}) do redis.call('HDEL', key, id) end
+    for _, key in ipairs({k.task, k.fail, k.crash, k.cancel, k.traced.progress}) do redis.call('HDEL', key, id) end
+    tell(k.traced, {id, 'cancel', ''}, now)
   end
   redis.pcall('HINCRBY', k.stat, 'cancelled', 1)
   return true
@@ -33,7 +36,7 @@ end
 -- back makes a task due again whose lease ran out: as it was, or as its
 -- replacement, or not at all if it was cancelled or that was one crash too many.
 local function back(k, fence, id, was, limit, now)
-  if cut(k, fence, id) or replace(k, id) then return end
+  if cut(k, fence, id, now) or replace(k, id) then return end
   local crashes = (tonumber(redis.call('HGET', k.crash, id)) or 0) + 1 -- HINCRBY could fail, half-way
   redis.call('HSET', k.crash, id, us(crashes))
   if crashes >= limit then

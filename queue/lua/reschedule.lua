@@ -8,10 +8,11 @@
 -- KEYS[6] parked zset  id -> due, µs
 -- KEYS[7] turns  zset  <lock key>\n<due>\n<id>
 -- KEYS[8] blocked zset  lock key -> when to look whether it is free, µs
+-- KEYS[9] done   zset  id -> when its record may be dropped, µs
 -- ARGV[1] id
 -- ARGV[2] when, µs, see clock
--- returns the state found: due, leased, dead, missing
-local due, task, dead, following, wake, parked, turns, blocked = unpack(KEYS)
+-- returns the state found: due, leased, dead, done, missing
+local due, task, dead, following, wake, parked, turns, blocked, done = unpack(KEYS)
 local id, now = ARGV[1], clock()
 local score = us(math.max(when(ARGV[2], now), now))
 local waits = redis.call('ZSCORE', parked, id)
@@ -25,6 +26,8 @@ if waits or redis.call('ZSCORE', due, id) then
   return 'due'
 end
 if redis.call('ZSCORE', dead, id) then return 'dead' end
+local kept = redis.call('ZSCORE', done, id)
+if kept then return tonumber(kept) > now and 'done' or 'missing' end
 local record = string.match(redis.call('HGET', following, id) or '', '^%d+:(.*)$')
 if record then
   redis.call('HDEL', following, id) -- as above

@@ -1,6 +1,6 @@
 -- settle: ends deliveries whose leases are held. What was cancelled and is not
--- acknowledged is gone. It begins with locks, clock, key, schedule, held and
--- cancelled.
+-- acknowledged is gone. It begins with locks, clock, key, schedule, held, cancelled
+-- and traces.
 -- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
@@ -12,25 +12,31 @@
 -- KEYS[9] wake   channel
 -- KEYS[10] conf   hash
 -- KEYS[11] cancel hash   id -> highest fence that is cancelled
+-- KEYS[12] done, KEYS[13] result, KEYS[14] progress, KEYS[15] wanted, KEYS[16] ended
+--         see traces
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not just
---         acknowledged: its position from 1, action (ack of one with a lock key,
---         drop, retry, release, bury), when it is due again (µs, see clock),
---         <failures>:<error>
--- The last ARGV: terms of the locks, of package lock
+--         acknowledged: its position from 1, action (drop, retry, release, bury),
+--         when it is due again (µs, see clock), <failures>:<error>; or of one that
+--         is acknowledged and has a lock key, a result or is kept: its position,
+--         ack, for how long it is kept (µs), result
+-- The last ARGV: terms of the locks, of package lock, if any has a lock key
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
+local traced = {done = KEYS[12], result = KEYS[13], progress = KEYS[14], wanted = KEYS[15], ended = KEYS[16], task = task}
 local n, now = tonumber(ARGV[1]), clock()
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
 local cancels = redis.call('HLEN', cancel) > 0
-local marked = replaced or failing or crashing or cancels
+traces(traced)
+local marked = replaced or failing or crashing or cancels or traced.waited
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
 local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
 
 local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
+local kept, results, ends, stale = {}, {}, {}, {}
 local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, cancelled = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
@@ -44,6 +50,10 @@ local function finish(id, action, at, note)
   if score then
     add(entries, score, id)
     add(records, id, record)
+    stale[#stale + 1] = id
+  elseif action == 'ack' and tonumber(at) > 0 then
+    add(kept, us(now + at), id)
+    if note ~= '' then add(results, id, note) end
   elseif action == 'ack' or action == 'drop' or action == 'cancelled' then
     gone[#gone + 1] = id
   elseif action == 'bury' then
@@ -53,10 +63,14 @@ local function finish(id, action, at, note)
     add(entries, us(when(at, now)), id)
     if action == 'retry' then add(notes, id, note) end
   end
+  if traced.waited and not score and action ~= 'retry' and action ~= 'release' then
+    add(ends, id, action == 'cancelled' and 'cancel' or action)
+    ends[#ends + 1] = action == 'cancelled' and '' or note
+  end
 end
 
 local other = {} -- position of what is not acknowledged -> that of its arguments
-for i = n + 2, #ARGV - 1, 4 do other[tonumber(ARGV[i])] = i end
+for i = n + 2, #ARGV - 3, 4 do other[tonumber(ARGV[i])] = i end
 local there = held(leased, n)
 for i = 1, n do
   local member = ARGV[i + 1]
@@ -74,7 +88,7 @@ for i = 1, n do
     else
       local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
       if marked then
-        finish(id, 'ack')
+        finish(id, 'ack', 0, '')
       else
         gone[#gone + 1] = id -- as finish would, in less time
         count.ack = count.ack + 1
@@ -92,9 +106,18 @@ if #clear > 0 then
   if replaced then redis.call('HDEL', following, unpack(clear)) end
   if cancels then redis.call('HDEL', cancel, unpack(clear)) end
 end
+if traced.reported then
+  for _, list in ipairs({gone, stale}) do
+    if #list > 0 then redis.call('HDEL', traced.progress, unpack(list)) end
+  end
+end
 if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end
 if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
+if #kept > 0 then
+  redis.call('ZADD', traced.done, unpack(kept))
+  if #results > 0 then redis.call('HSET', traced.result, unpack(results)) end
+end
 schedule(due, wake, entries, now)
 if running then
   -- Where the limit was reached, pollers sleep until a lease was to end.
@@ -104,6 +127,8 @@ if running then
 end
 local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
 for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
+tell(traced, ends, now)
+forget(traced, now, math.max(100, #kept)) -- #kept is twice as many as are kept anew
 for action, times in pairs(count) do
   if times > 0 then redis.pcall('HINCRBY', stat, action, times) end
 end

@@ -6,9 +6,10 @@
 -- KEYS[5] stat   hash  counters
 -- KEYS[6] lock   string, of package lock
 -- KEYS[7] parked zset  id -> due, µs
+-- KEYS[8] done   zset  id -> when its record may be dropped, µs
 -- returns {now µs, due, ready, leased, dead, earliest due µs or "",
 --         {paused, running, rate, burst}, each nil if it is not set, locked 0/1,
---         {counter, value, ...}, parked}
+--         {counter, value, ...}, parked, done}
 local now = us(clock())
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return {
@@ -22,4 +23,5 @@ return {
   redis.call('EXISTS', KEYS[6]),
   redis.call('HGETALL', KEYS[5]),
   redis.call('ZCARD', KEYS[7]),
+  redis.call('ZCOUNT', KEYS[8], '(' .. now, '+inf'),
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/dulyhq/duly/worker"
 )
 
-// Cancel removes the task of an ID if it is due, parked or not, and returns the
-// state that it found: Due means that the task is gone and will not run. Of a Leased task a
-// replacement is removed; it goes on itself. Dead and Missing ones are left
+// Cancel removes the task of an ID if it is due, parked or not, and returns the state
+// that it found: Due means that the task is gone and will not run. Of a Leased task a
+// replacement is removed; it goes on itself. Dead, Done and Missing ones are left
 // alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	return s.cancel(ctx, id, false)
@@ -39,6 +39,7 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 	switch {
 	case state == Due:
 		s.move(e, Missing, e.at)
+		s.ended(Ended{ID: id, Action: Cancelled})
 		s.yield(e.task.LockKey)
 		s.hint()
 	case state == Leased && running:
@@ -52,8 +53,8 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 
 // Reschedule makes a due task, parked or not, due at another time: one option, [In] or [At]. It
 // returns the state that it found: Due means that the task was moved. Of a
-// Leased task the replacement is moved, if there is one; Dead and Missing are
-// left alone.
+// Leased task the replacement is moved, if there is one; Dead, Done and Missing
+// ones are left alone.
 func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	o, err := enqueueOptionsOf([]EnqueueOption{when})
 	if err == nil && !o.timed {

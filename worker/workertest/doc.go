@@ -30,7 +30,8 @@
 //
 // A Source has the methods of *queue.Queue that it has under the same names and
 // does in them what a queue does: duplicates are kept, the earliest is popped
-// first, leases run out, fences rise, tasks of one lock key run one at a time.
+// first, leases run out, fences rise, tasks of one lock key run one at a time, done
+// tasks are kept for as long as they ask, and Wait returns how a task has ended.
 // Both pass TestSource.
 //
 // # Caveats

@@ -22,6 +22,7 @@ const (
 	maxHeaders = 64
 	maxError   = 1_024 // bytes of an error's text
 	maxDelay   = 200 * 365 * 24 * time.Hour
+	maxRetain  = 365 * 24 * time.Hour
 )
 
 // An Outcome is what Enqueue did.
@@ -29,7 +30,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	Added    Outcome = "added"    // the task is new
+	Added    Outcome = "added"    // the task is new, or one of this ID was done
 	Kept     Outcome = "kept"     // a task of this ID is there, and stays as it is
 	Replaced Outcome = "replaced" // the task took the place of one of this ID
 )
@@ -162,6 +163,11 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 		task.ID = fmt.Sprintf("00000000-0000-7000-8000-%012d", s.minted)
 	}
 	e := s.tasks[task.ID]
+	if e != nil && e.state == Done {
+		s.move(e, Missing, due)
+		s.move(&entry{task: task}, Due, due)
+		return Receipt{task.ID, Added, Done, due}
+	}
 	if e == nil {
 		s.move(&entry{task: task}, Due, due)
 		return Receipt{task.ID, Added, Missing, due}
@@ -224,6 +230,8 @@ func checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", worker.ErrInvalid, t.Expires)
 	case t.OnExpiry != "" && t.OnExpiry != duly.Buried && t.OnExpiry != duly.Dropped:
 		return fmt.Errorf("%w: OnExpiry %q", worker.ErrInvalid, t.OnExpiry)
+	case t.Retain < 0 || t.Retain > maxRetain:
+		return fmt.Errorf("%w: Retain %v is not between 0 and %v", worker.ErrInvalid, t.Retain, maxRetain)
 	}
 	return nil
 }

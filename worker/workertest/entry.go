@@ -13,7 +13,7 @@ import (
 type entry struct {
 	task      duly.Task
 	state     State
-	at        time.Time // when it is due, its lease ends, or it died
+	at        time.Time // when it is due, its lease ends, it died, or is forgotten
 	due       time.Time // when it was due, of a leased one
 	fence     uint64    // of the newest lease
 	holds     string    // the lock key of a leased one
@@ -21,7 +21,9 @@ type entry struct {
 	lastError string
 	crashes   int
 	next      *replacement
-	cancelled bool // its run was
+	cancelled bool   // its run was
+	result    []byte // of a done one
+	progress  []byte
 }
 
 // A replacement takes the place of a running task when that settles.
@@ -51,6 +53,7 @@ func (e *entry) failed(err error) {
 func (e *entry) renew(task duly.Task) {
 	e.task, e.next = task, nil
 	e.failures, e.lastError, e.crashes = 0, "", 0
+	e.progress = nil
 }
 
 // A line holds the tasks of one state by their time, ties by ID, as a sorted set

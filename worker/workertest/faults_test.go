@@ -20,7 +20,9 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, cancelFaults, watchFaults, keyFaults, handOverFaults)
+var faults = slices.Concat(
+	popFaults, leaseFaults, settleFaults, cancelFaults, resultFaults, watchFaults, keyFaults, handOverFaults,
+)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.

@@ -19,6 +19,8 @@ type faulty struct {
 	settle func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error)
 	watch  func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64))
 
+	progress func(ctx context.Context, d *duly.Delivery, progress []byte) error
+
 	mu     sync.Mutex // guards what follows
 	newest map[string]*duly.Delivery
 	real   map[*duly.Delivery]*duly.Delivery // by what was handed out instead
@@ -28,7 +30,8 @@ func newFaulty() *faulty {
 	src := workertest.NewSource("orders")
 	return &faulty{
 		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch,
-		newest: make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
+		progress: src.Progress,
+		newest:   make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
 	}
 }
 
@@ -52,6 +55,10 @@ func (f *faulty) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Deli
 
 func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
 	f.watch(ctx, hint, cancel)
+}
+
+func (f *faulty) Progress(ctx context.Context, d *duly.Delivery, progress []byte) error {
+	return f.progress(ctx, d, progress)
 }
 
 // deliver changes deliveries on their way out, and back on their way in.

@@ -1,6 +1,7 @@
 package workertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -14,22 +15,23 @@ type State string
 
 // The states.
 const (
-	Missing State = "missing" // never there, or done
+	Missing State = "missing" // never there, or ended and not kept
 	Due     State = "due"     // waits for its due time, or for a worker
 	Parked  State = "parked"  // due, and waits for its lock key
 	Leased  State = "leased"  // handed out
 	Dead    State = "dead"    // in the dead letter
+	Done    State = "done"    // done, and kept for as long as it asked for
 )
 
 // An Info shows a task as it stands in a source.
 type Info struct {
 	duly.Task
 
-	// State is Due, Parked, Leased or Dead; Missing if there is no such task.
+	// State is Due, Parked, Leased, Dead or Done; Missing if there is no such task.
 	State State
 
-	// At is when a due or parked task may run, a leased one's lease ends, or a
-	// dead one died.
+	// At is when a due or parked task may run, a leased one's lease ends, a dead one
+	// died, or a done one is forgotten.
 	At time.Time
 
 	// Failures counts the attempts that failed, LastError is the last one's
@@ -41,12 +43,17 @@ type Info struct {
 	// Replacement is when the task is due that will take this leased one's
 	// place; zero if there is none.
 	Replacement time.Time
+
+	// Result is what a done task has brought, Progress what a handler reported last,
+	// both JSON; nil without.
+	Result, Progress []byte
 }
 
 func (e *entry) info() Info {
 	info := Info{
 		Task: copyOf(e.task), State: e.state, At: e.at,
 		Failures: e.failures, LastError: e.lastError, Crashes: e.crashes,
+		Result: bytes.Clone(e.result), Progress: bytes.Clone(e.progress),
 	}
 	if e.next != nil {
 		info.Replacement = e.next.due
@@ -63,8 +70,9 @@ type Stats struct {
 	// lock key, and Ready those that could run now.
 	Due, Parked, Ready int
 
-	// Leased and Dead count the tasks handed out and in the dead letter.
-	Leased, Dead int
+	// Leased, Dead and Done count the tasks handed out, in the dead letter, and kept
+	// though they are done.
+	Leased, Dead, Done int
 }
 
 // Get shows the task of an ID. That there is none is an Info with the state
@@ -117,7 +125,7 @@ func (s *Source) Stats(ctx context.Context) (Stats, error) {
 	due, parked := *s.states[Due], len(*s.states[Parked])
 	stats := Stats{
 		Now: s.now(), Due: len(due) + parked, Parked: parked,
-		Leased: len(*s.states[Leased]), Dead: len(*s.states[Dead]),
+		Leased: len(*s.states[Leased]), Dead: len(*s.states[Dead]), Done: len(*s.states[Done]),
 	}
 	for stats.Ready < len(due) && !due[stats.Ready].at.After(stats.Now) {
 		stats.Ready++

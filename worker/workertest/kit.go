@@ -24,6 +24,10 @@ type Harness struct {
 	// since its lock key is held is Parked.
 	State func(ctx context.Context, id string) (State, error)
 
+	// Report tells the result and the progress that are seen of the task of an ID.
+	// Default: what is about them is skipped.
+	Report func(ctx context.Context, id string) (result, progress []byte, err error)
+
 	// Sleep lets at least d pass by the source's clock. Now tells the time by a
 	// clock that runs as that does; what it shows does not matter. Default:
 	// time.Sleep and time.Now, which also fit a source inside a bubble of
@@ -58,7 +62,7 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(
-		popCases, leaseCases, settleCases, cancelCases, watchCases, togetherCases, exclusiveCases, handOverCases,
+		popCases, leaseCases, settleCases, cancelCases, resultCases, watchCases, togetherCases, exclusiveCases, handOverCases,
 	)
 }
 

@@ -34,6 +34,10 @@ func bubbled(src *workertest.Source) workertest.Harness {
 			_, err := src.CancelRunning(ctx, id)
 			return err
 		},
+		Report: func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := src.Get(ctx, id)
+			return info.Result, info.Progress, err
+		},
 	}
 }
 

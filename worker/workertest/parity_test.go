@@ -32,6 +32,7 @@ func TestSourceAnswersAsQueueDoes(t *testing.T) {
 				for range 200 {
 					p.step()
 				}
+				time.Sleep(time.Second) // the subscription of a Wait outlives it
 			})
 		})
 	}
@@ -63,7 +64,7 @@ func (p *pair) step() {
 	ctx := p.Context()
 	id := string(rune('a' + p.rnd.IntN(8)))
 	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
-	switch p.rnd.IntN(13) {
+	switch p.rnd.IntN(15) {
 	case 0, 1, 2:
 		p.enqueue(ctx, id, in)
 	case 3, 4:
@@ -84,6 +85,10 @@ func (p *pair) step() {
 		a, errA := p.src.Revive(ctx, id, "none")
 		b, errB := p.queue.Revive(ctx, id, "none")
 		p.same("Revive "+id, a, b, errA, errB)
+	case 13:
+		p.progress(ctx)
+	case 14:
+		p.wait(ctx, id)
 	case 11:
 		a, errA := p.src.CancelRunning(ctx, id)
 		b, errB := p.queue.CancelRunning(ctx, id)
@@ -98,6 +103,7 @@ func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
 	task := duly.Task{
 		ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id),
 		LockKey: []string{"", "key", "key", "other"}[p.rnd.IntN(4)],
+		Retain:  time.Duration(p.rnd.IntN(2)*15) * time.Second,
 	}
 	mode := []string{"keep", "replace", "earliest"}[p.rnd.IntN(3)]
 	ours, theirs := workertest.In(in), queue.In(in)
@@ -137,6 +143,9 @@ func (p *pair) settle(ctx context.Context, in time.Duration) {
 	var ours, theirs []duly.Settlement
 	for _, d := range p.some() {
 		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, Err: errors.New("boom")}
+		if p.rnd.IntN(2) == 0 {
+			how.Result = fmt.Append(nil, p.calls)
+		}
 		ours = append(ours, how)
 		how.Delivery = d[1]
 		theirs = append(theirs, how)
@@ -159,6 +168,32 @@ func (p *pair) extend(ctx context.Context) {
 	p.same("Extend's cancelled", values(cancelledA), values(cancelledB))
 }
 
+func (p *pair) progress(ctx context.Context) {
+	for _, d := range p.some() {
+		report := fmt.Append(nil, p.calls)
+		lost := func(err error) bool { return errors.Is(err, duly.ErrLeaseLost) }
+		a, b := p.src.Progress(ctx, d[0], report), p.queue.Progress(ctx, d[1], report)
+		p.same("Progress", lost(a), lost(b))
+		if !lost(a) {
+			p.same("Progress", nil, nil, a, b)
+		}
+	}
+}
+
+// wait compares how tasks ended that have, or are not there.
+func (p *pair) wait(ctx context.Context, id string) {
+	switch info, _ := p.src.Get(ctx, id); info.State {
+	case workertest.Due, workertest.Parked, workertest.Leased:
+		return
+	}
+	a, errA := p.src.Wait(ctx, id)
+	b, errB := p.queue.Wait(ctx, id)
+	p.same("Wait for nothing", errors.Is(errA, workertest.ErrNotFound), errors.Is(errB, queue.ErrNotFound))
+	if errA == nil {
+		p.same("Wait "+id, fmt.Sprint(a), fmt.Sprint(b), errB)
+	}
+}
+
 // look compares what both show of themselves.
 func (p *pair) look(ctx context.Context, id string) {
 	a, errA := p.src.Get(ctx, id)
@@ -167,11 +202,13 @@ func (p *pair) look(ctx context.Context, id string) {
 		a.At = time.Time{} // which a queue does not tell
 	}
 	p.same("Get "+id, a, infoOf(b), errA, errB)
-	p.list(ctx, []workertest.State{workertest.Due, workertest.Parked, workertest.Leased, workertest.Dead}[p.rnd.IntN(4)])
+	p.list(ctx, []workertest.State{
+		workertest.Due, workertest.Parked, workertest.Leased, workertest.Dead, workertest.Done,
+	}[p.rnd.IntN(5)])
 	stats, errA := p.src.Stats(ctx)
 	s, errB := p.queue.Stats(ctx)
 	p.same("Stats", stats, workertest.Stats{
-		Now: s.Now, Due: s.Due, Parked: s.Parked, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
+		Now: s.Now, Due: s.Due, Parked: s.Parked, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead, Done: s.Done,
 	}, errA, errB)
 }
 
@@ -196,7 +233,7 @@ func (p *pair) list(ctx context.Context, state workertest.State) {
 func infoOf(i queue.Info) workertest.Info {
 	return workertest.Info{
 		Task: i.Task, State: workertest.State(i.State), At: i.At, Failures: i.Failures, LastError: i.LastError,
-		Crashes: i.Crashes, Replacement: i.Replacement,
+		Crashes: i.Crashes, Replacement: i.Replacement, Result: i.Result, Progress: i.Progress,
 	}
 }
 

@@ -80,6 +80,7 @@ func (s *Source) reclaim(now time.Time) {
 		e.crashes++
 		if e.crashes >= maxCrashes {
 			s.move(e, Dead, now)
+			s.ended(e.buried())
 		} else {
 			s.move(e, Due, e.due)
 		}

@@ -63,5 +63,9 @@ func ofQueue(t *testing.T, client *redis.Client) workertest.Harness {
 			_, err := q.CancelRunning(ctx, id)
 			return err
 		},
+		Report: func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := q.Get(ctx, id)
+			return info.Result, info.Progress, err
+		},
 	}
 }

@@ -128,6 +128,7 @@ func (c *current) run(ctx context.Context, h duly.Handler, d *duly.Delivery) dul
 	c.mu.Lock()
 	c.d, c.end = d, end
 	c.mu.Unlock()
+	d.ReportTo(c.src)
 	verdict := attempt(ctx, h, d)
 	if verdict.Action == duly.Acked {
 		return verdict
@@ -161,6 +162,9 @@ func judge(ctx context.Context, d *duly.Delivery, err error) duly.Settlement {
 		action, asked = duly.Retried, false // whatever it panicked with
 	}
 	verdict := duly.Settlement{Delivery: d, Action: action, In: in, Err: err}
+	if action == duly.Acked {
+		verdict.Result = d.Result()
+	}
 	if action != duly.Retried {
 		return verdict
 	}

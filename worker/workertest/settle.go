@@ -79,6 +79,8 @@ func checkSettlement(how *duly.Settlement) error {
 		return fmt.Errorf("%w: settlement without a delivery", worker.ErrInvalid)
 	case how.In < 0 || how.In > maxDelay:
 		return fmt.Errorf("%w: due again in %v", worker.ErrInvalid, how.In)
+	case how.Action == duly.Acked:
+		return checkReport(how.Result)
 	}
 	return nil
 }
@@ -103,15 +105,22 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 		again = e.due
 	}
 	action := how.Action
-	if e.cancelled {
-		action = duly.Dropped
+	if e.cancelled && action != duly.Acked {
+		s.move(e, Missing, now)
+		s.ended(Ended{ID: e.task.ID, Action: Cancelled})
+		return
 	}
 	switch action {
-	case duly.Acked, duly.Dropped:
+	case duly.Acked:
+		s.done(e, how.Result, now)
+	case duly.Dropped:
 		s.move(e, Missing, now)
+		e.failed(how.Err)
+		s.ended(Ended{ID: e.task.ID, Action: duly.Dropped, Err: whyOf(e.lastError)})
 	case duly.Buried:
 		e.failed(how.Err)
 		s.move(e, Dead, now)
+		s.ended(e.buried())
 	case duly.Retried:
 		e.failed(how.Err)
 		s.move(e, Due, again)

@@ -13,7 +13,7 @@ import (
 var _ worker.Source = (*Source)(nil)
 
 // A Source is a queue in memory. Its methods may be called concurrently, and
-// none but Watch blocks. They fail only if their context has ended, if an
+// none but Watch and Wait blocks. They fail only if their context has ended, if an
 // argument is out of the bounds that a queue has (the error then matches
 // [worker.ErrInvalid]), or if [Source.Fail] says so; nothing has changed then.
 type Source struct {
@@ -30,6 +30,7 @@ type Source struct {
 	holders  map[string]*entry    // of lock keys
 	looks    map[string]time.Time // when to look whether a key is free that tasks are parked for
 	watchers map[*watcher]struct{}
+	waiters  map[string][]chan Ended // by ID
 }
 
 // A watcher is a Watch under way.
@@ -43,10 +44,11 @@ func NewSource(name string) *Source {
 	return &Source{
 		name:     name,
 		tasks:    make(map[string]*entry),
-		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}},
+		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}, Done: {}},
 		holders:  make(map[string]*entry),
 		looks:    make(map[string]time.Time),
 		watchers: make(map[*watcher]struct{}),
+		waiters:  make(map[string][]chan Ended),
 	}
 }
 
@@ -127,6 +129,7 @@ func (s *Source) begin(ctx context.Context) (end func(), err error) {
 		s.mu.Unlock()
 		return nil, err
 	}
+	s.forget()
 	return s.mu.Unlock, nil
 }
 

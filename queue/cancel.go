@@ -29,7 +29,8 @@ func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 // What is cancelled is the run that is found, never one to come. Until it has
 // ended the ID is there: an Enqueue that keeps is answered [Kept] and Leased, one
 // that replaces waits for the end and then runs. To cancel again is harmless, and
-// to be done after [ErrUnknownOutcome].
+// to be done after [ErrUnknownOutcome], which a handler gets that cancels its own
+// run with its own ctx, if the message is there before the reply.
 func (q *Queue) CancelRunning(ctx context.Context, id string) (State, error) {
 	word, err := q.cancel(ctx, id, "", "run")
 	if err != nil {

@@ -94,7 +94,8 @@ func TestWaitReturnsWhenTheTaskEndedWithItsResultOrError(t *testing.T) {
 		"acked": {settle(duly.Settlement{Action: duly.Acked}), queue.Ended{Action: duly.Acked}, nil},
 		"acked with a result": {
 			settle(duly.Settlement{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")}),
-			queue.Ended{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")}, nil,
+			queue.Ended{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")},
+			nil,
 		},
 		"dropped":             {settle(duly.Settlement{Action: duly.Dropped}), queue.Ended{Action: duly.Dropped}, nil},
 		"dropped for a cause": {settle(duly.Settlement{Action: duly.Dropped, Err: boom}), queue.Ended{Action: duly.Dropped, Err: errors.New("boom: at  once")}, nil},

@@ -25,18 +25,18 @@ func (r *rig) addKept(id string, retain, lease time.Duration) *duly.Delivery {
 	return r.take(id, lease)
 }
 
-// wantReport checks what is seen of a task's result and progress.
-func (r *rig) wantReport(id, result, progress string) {
+// wantReport checks what is seen of the result and the progress of the task "a".
+func (r *rig) wantReport(result, progress string) {
 	r.Helper()
 	if r.Report == nil {
 		r.Skip("skipped: the Harness has no Report")
 	}
-	gotResult, gotProgress, err := r.Report(r.Context(), id)
+	gotResult, gotProgress, err := r.Report(r.Context(), "a")
 	if err != nil {
-		r.Fatalf("report of %q: %v", id, err)
+		r.Fatalf("report: %v", err)
 	}
 	if string(gotResult) != result || string(gotProgress) != progress {
-		r.Errorf("task %q has the result %q and the progress %q, want %q and %q", id, gotResult, gotProgress, result, progress)
+		r.Errorf("the task has the result %q and the progress %q, want %q and %q", gotResult, gotProgress, result, progress)
 	}
 }
 
@@ -90,14 +90,14 @@ func resultStands(r *rig) {
 	if r.result(stale, duly.Acked, `"stale"`) || !r.result(d, duly.Acked, `"first"`) || r.result(d, duly.Acked, `"second"`) {
 		r.Error("Settle takes results of those who do not hold the lease, or none of the one who does")
 	}
-	r.wantReport("a", `"first"`, "")
+	r.wantReport(`"first"`, "")
 }
 
 func resultOfFailure(r *rig) {
 	r.result(r.addKept("a", long, long), duly.Retried, `"failed"`)
-	r.wantReport("a", "", "")
+	r.wantReport("", "")
 	r.settle(r.take("a", long), duly.Acked, 0)
-	r.wantReport("a", "", "")
+	r.wantReport("", "")
 }
 
 func (r *rig) progress(d *duly.Delivery, progress string) {
@@ -111,14 +111,14 @@ func progressSeen(r *rig) {
 	d := r.addKept("a", long, long)
 	r.progress(d, "1")
 	r.progress(d, "2")
-	r.wantReport("a", "", "2")
+	r.wantReport("", "2")
 	r.settle(d, duly.Retried, 0)
-	r.wantReport("a", "", "2")
+	r.wantReport("", "2")
 	d = r.take("a", long)
 	r.result(d, duly.Acked, "3")
-	r.wantReport("a", "3", "2")
+	r.wantReport("3", "2")
 	r.add(0, "a")
-	r.wantReport("a", "", "")
+	r.wantReport("", "")
 }
 
 func staleProgress(r *rig) {
@@ -129,10 +129,10 @@ func staleProgress(r *rig) {
 	if err := r.Source.Progress(r.Context(), stale, []byte("2")); !errors.Is(err, duly.ErrLeaseLost) {
 		r.Errorf("Progress of a delivery that is not held answers %v, want duly.ErrLeaseLost", err)
 	}
-	r.wantReport("a", "", "1")
+	r.wantReport("", "1")
 	r.settle(d, duly.Acked, 0)
 	if err := r.Source.Progress(r.Context(), d, []byte("2")); !errors.Is(err, duly.ErrLeaseLost) {
 		r.Errorf("Progress of a delivery that has settled answers %v, want duly.ErrLeaseLost", err)
 	}
-	r.wantReport("a", "", "")
+	r.wantReport("", "")
 }

@@ -55,6 +55,31 @@ var importLaw = map[string]struct {
 		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		"it shows recurring tasks, on a Redis in memory",
 	},
+	"examples/delayed": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows due times, and runs with nothing installed",
+	},
+	"examples/exclusive": {
+		[]string{
+			module, module + "/lock", module + "/queue", module + "/worker",
+			"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		},
+		"it shows lock keys, of tasks and of the application, and runs with nothing installed",
+	},
+	"examples/testing": {
+		[]string{module},
+		"it shows that what has handlers needs no more than the vocabulary, so that its tests need no Redis",
+	},
+	"examples/limits": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows limits of queues and kinds, and runs with nothing installed",
+	},
+	"examples/result": {
+		[]string{
+			module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+		},
+		"it is a whole program that runs without a Redis",
+	},
 	"worker/workertest": {
 		[]string{module, module + "/worker"},
 		"users test handlers without Redis",

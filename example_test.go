@@ -61,9 +61,7 @@ func run(ctx context.Context, rdb redis.UniversalClient, shop *Shop) error {
 	// The worker: handlers by kind, run until ctx ends.
 	mux := duly.NewMux()
 	CancelOrder.Handle(mux, func(ctx context.Context, a CancelArgs, d *duly.Delivery) error {
-		return orders.Locker().Do(ctx, d.LockKey, 10*time.Second, func(ctx context.Context, l *lock.Lease) error {
-			return shop.CancelIfUnpaid(ctx, a.OrderID, l.Fence())
-		})
+		return shop.CancelIfUnpaid(ctx, a.OrderID, d.Fence) // nobody else has the order's lock
 	})
 	return worker.New(mux, worker.Config{Concurrency: 64}, orders).Run(ctx)
 }

@@ -59,7 +59,10 @@ type Task struct {
 	// the queue is configured otherwise. Default: empty.
 	Payload []byte
 
-	// LockKey names what the task works on. At most 512 bytes. Default: none.
+	// LockKey names what the task works on: of those that share it in a queue one
+	// runs at a time, in due order, and none while the application holds the lock of
+	// that name. One that has to wait holds no slot and burns no attempt. At most 512
+	// bytes. Default: none.
 	LockKey string
 
 	// Headers travel with the task, for tracing and the like. Default: none.
@@ -93,6 +96,12 @@ type Task struct {
 	// when it was due; one that cannot is skipped, and the task waits for its next
 	// tick. Default: none is skipped, it runs once, however late.
 	Grace time.Duration
+	// Retain is how long the record of the task and its result are kept once a
+	// handler is done with it, counted from then by the server's clock. A kept task
+	// is no obstacle to a new one of its ID, which takes its place. It goes without
+	// Every, since a task that recurs is never done. At most a year.
+	// Default: not at all.
+	Retain time.Duration
 
 	err error
 }
@@ -102,7 +111,7 @@ type Task struct {
 func (t Task) Err() error { return t.err }
 
 // A Delivery is one attempt at a task, handed to a handler under a lease. It
-// must not be changed, nor kept after the handler has returned.
+// must not be changed but by its methods, nor kept after the handler has returned.
 type Delivery struct {
 	Task
 
@@ -125,6 +134,9 @@ type Delivery struct {
 	// that remembers the highest fence it saw can refuse a delivery that has
 	// been superseded.
 	Fence uint64
+
+	result   []byte // see SetResult
+	reporter Reporter
 }
 
 // A Handler runs tasks.
@@ -133,9 +145,10 @@ type Delivery struct {
 // and is to be retried with backoff, up to its MaxAttempts; [RetryIn], [Snooze],
 // [Bury] and [Drop] answer otherwise. A panic counts as an error.
 //
-// The context ends when the task's Timeout is over, when the lease is lost, or
-// when the worker stops and has waited long enough; context.Cause tells which:
-// [ErrTimeout], [ErrLeaseLost] or [ErrStopping]. The worker waits for HandleTask
+// The context ends when the task's Timeout is over, when the run is cancelled,
+// when the lease is lost, or when the worker stops and has waited long enough;
+// context.Cause tells which: [ErrTimeout], [ErrCancelled], [ErrLeaseLost] or
+// [ErrStopping]. The worker waits for HandleTask
 // to return in any case, for a task never runs twice at a time by its own doing.
 //
 // HandleTask is called from many goroutines at once.
@@ -157,6 +170,12 @@ var (
 	// ErrLeaseLost: the lease ran out or went to another worker. The task runs
 	// again, perhaps already; what this attempt answers is not recorded.
 	ErrLeaseLost = errors.New("duly: lease lost")
+
+	// ErrCancelled: the task was cancelled while it ran. Whatever error the handler
+	// returns, the task is dropped: it is not retried, buried or, if it recurs, due
+	// again. Nil says that
+	// it was done all the same.
+	ErrCancelled = errors.New("duly: task cancelled")
 
 	// ErrTimeout: the attempt took longer than its Timeout.
 	ErrTimeout = errors.New("duly: task timed out")

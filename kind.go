@@ -17,12 +17,16 @@ type Kind[T any] struct {
 	// ID derives the task's business key. Default: every task is a new one.
 	ID func(T) string
 
-	// LockKey derives what the task works on. Default: none.
+	// LockKey derives what the task works on, and is not to share with another.
+	// Default: none.
 	LockKey func(T) string
 
 	// MaxAttempts and Timeout are the task's.
 	MaxAttempts int
 	Timeout     time.Duration
+
+	// Retain is the task's.
+	Retain time.Duration
 
 	// Expires derives when the task becomes useless; OnExpiry is the task's.
 	// Default: never.
@@ -34,7 +38,7 @@ type Kind[T any] struct {
 // function that yields nothing, is reported by the task's Err and so by the
 // queue that is asked to take it.
 func (k Kind[T]) Task(args T) Task {
-	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout, OnExpiry: k.OnExpiry}
+	t := Task{Kind: k.Name, MaxAttempts: k.MaxAttempts, Timeout: k.Timeout, OnExpiry: k.OnExpiry, Retain: k.Retain}
 	t.Payload, t.err = json.Marshal(args)
 	if t.err != nil {
 		t.err = fmt.Errorf("duly: arguments of kind %q: %w", k.Name, t.err)

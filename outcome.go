@@ -35,8 +35,13 @@ type Settlement struct {
 
 	// Err is why the task was retried or buried, or what its last run came to if
 	// it was repeated without having been done; its text is kept with the task,
-	// cut at 1,024 bytes.
+	// cut at 1,024 bytes. Those who wait for a task also learn why it was dropped.
 	Err error
+
+	// Result is what an acknowledged task has brought, or the run of a repeated one
+	// that was done, JSON of at most MaxResult bytes; those who wait for the task get
+	// it. That of any other is not kept.
+	Result []byte
 }
 
 // ErrExpired is why a task was buried that could not start by its Expires.

@@ -71,6 +71,13 @@ type Config struct {
 	// rarer and does not exclude it. Default: 0; at most 16.
 	ReplicaAcks int
 
+	// Parked is the Redis key of a sorted set of names for which others wait than
+	// this package's waiters, such as tasks in a queue; it has the hash tag of Prefix.
+	// When such a name is let go and nobody stands in line, its score there becomes
+	// zero and "0" is published on the channel ParkedWake. That a lock expires is not
+	// told. It goes with [Locks]. Default: none.
+	Parked, ParkedWake string
+
 	// Observer is told what happens to the locks of this locker. It is called
 	// from many goroutines and must return quickly. Default: none.
 	Observer func(Event)
@@ -108,6 +115,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	tag, braces := hashTag(c.Prefix)
 	fenceTag, _ := hashTag(c.FenceKey)
+	parkedTag, _ := hashTag(c.Parked)
 	switch {
 	case c.PollMin < time.Millisecond || c.PollMax < c.PollMin || c.PollMax > maxPoll:
 		return fmt.Errorf("%w: PollMin %v and PollMax %v: need 1ms ≤ PollMin ≤ PollMax ≤ %v", ErrInvalid, c.PollMin, c.PollMax, maxPoll)
@@ -119,6 +127,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: Prefix %q has an empty hash tag", ErrInvalid, c.Prefix)
 	case c.FenceKey != "" && (!braces || fenceTag != tag):
 		return fmt.Errorf("%w: FenceKey %q needs the hash tag of Prefix %q", ErrInvalid, c.FenceKey, c.Prefix)
+	case c.Parked != "" && (!braces || parkedTag != tag):
+		return fmt.Errorf("%w: Parked %q needs the hash tag of Prefix %q", ErrInvalid, c.Parked, c.Prefix)
 	}
 	return checkText("Owner", c.Owner, MaxOwner)
 }

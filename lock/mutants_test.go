@@ -26,7 +26,7 @@ var mutants = []mutant{
 	},
 	{
 		"an acquisition that is asked again shortens the lock", "lua/acquire.lua",
-		"if left < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end", "redis.call('PEXPIRE', lock, ttl)",
+		"if left < tonumber(ttl) then redis.call('PEXPIRE', l.lock, ttl) end", "redis.call('PEXPIRE', l.lock, ttl)",
 		"RepeatedRequests",
 	},
 	{
@@ -67,12 +67,12 @@ var mutants = []mutant{
 	},
 	{
 		"a lock without a TTL stays", "lua/acquire.lua",
-		"redis.call('PEXPIRE', lock, adopt)", "",
+		"redis.call('PEXPIRE', l.lock, adopt)", "",
 		"KeyWithoutTTL",
 	},
 	{
 		"a lock without a TTL is stolen", "lua/acquire.lua",
-		"if not value then", "if not value or redis.call('PTTL', lock) == -1 then",
+		"if not value then", "if not value or redis.call('PTTL', l.lock) == -1 then",
 		"KeyWithoutTTL",
 	},
 	{
@@ -82,7 +82,7 @@ var mutants = []mutant{
 	},
 	{
 		"a newcomer overtakes who waits", "lua/acquire.lua",
-		"local waiter = unfair ~= '1' and head()", "local waiter = nil",
+		"local waiter = l.unfair ~= '1' and head(l)", "local waiter = nil",
 		"NewcomersDoNotOvertake",
 	},
 	{
@@ -92,7 +92,7 @@ var mutants = []mutant{
 	},
 	{
 		"who gives up stays in line", "lua/release.lua",
-		"redis.call('ZREM', line, token)", "",
+		"redis.call('ZREM', l.line, token)", "",
 		"CancelledWaiter|TakesNone",
 	},
 	{

@@ -72,18 +72,23 @@ type flight struct {
 
 func newNode(rdb redis.UniversalClient, cfg Config) *node {
 	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", inFlight: make(map[string]*flight)}
-	publish, unfair := "PUBLISH", 0
-	switch {
-	case n.deaf():
-		publish = ""
-	case n.sharded():
-		publish = "SPUBLISH"
-	}
+	unfair := 0
 	if cfg.Unfair {
 		unfair = 1
 	}
-	n.fixed = []any{n.fenceTTL(), claimTTL.Milliseconds(), n.channel, publish, unfair}
+	n.fixed = []any{n.fenceTTL(), claimTTL.Milliseconds(), n.channel, n.publish(), unfair}
 	return n
+}
+
+// publish is the command by which waiters are told.
+func (n *node) publish() string {
+	switch {
+	case n.deaf():
+		return ""
+	case n.sharded():
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
 }
 
 // listener hears what this node publishes; nil if nothing is to be heard.
@@ -138,8 +143,9 @@ func (n *node) fenceTTL() int64 {
 }
 
 // lineArgs begin the arguments of a script with a line; there is room for acquire's.
-func (n *node) lineArgs(token string) []any {
-	return append(append(make([]any, 0, 9), token), n.fixed...)
+func (n *node) lineArgs(name, token string) []any {
+	args := append(append(make([]any, 0, 12), token), n.fixed...)
+	return append(args, name, n.cfg.Parked, n.cfg.ParkedWake)
 }
 
 // ask asks once for a lock. The error is a *HeldError if another holds it.
@@ -152,7 +158,7 @@ func (n *node) ask(ctx context.Context, a ask) (grant, error) {
 	if a.stand {
 		alive = aliveTTL.Milliseconds()
 	}
-	args := append(n.lineArgs(a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), alive)
+	args := append(n.lineArgs(a.name, a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), alive)
 	g := grant{sent: time.Now()}
 	call := acquireScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), invocation{n.keys(a.name), args})
 	reply, err := call.wait(ctx)
@@ -234,7 +240,7 @@ func (n *node) release(ctx context.Context, name, token string) (string, error) 
 	if n.landed(token) != closed {
 		n.abandon(name, token)
 	}
-	reply, err := releaseScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs(token)...)
+	reply, err := releaseScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs(name, token)...)
 	return word(reply), err
 }
 
@@ -310,7 +316,7 @@ func (n *node) raise(ctx context.Context, a ask, fence uint64) error {
 
 // force frees a lock whoever holds it, and says whether it was held.
 func (n *node) force(ctx context.Context, name string) (bool, error) {
-	reply, err := forceScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs("")...)
+	reply, err := forceScript.Run(ctx, n.rdb, n.keys(name), n.lineArgs(name, "")...)
 	return word(reply) == "ok", err
 }
 

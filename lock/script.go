@@ -28,6 +28,8 @@ var ErrUnreplicated = errors.New("too few replicas have it")
 var (
 	//go:embed lua/line.lua
 	lineLua string
+	//go:embed lua/own.lua
+	ownLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
 	//go:embed lua/release.lua
@@ -43,9 +45,9 @@ var (
 	//go:embed lua/guard.lua
 	guardLua string
 
-	acquireScript = NewScript(lineLua + acquireLua)
-	releaseScript = NewScript(lineLua + releaseLua)
-	forceScript   = NewScript(lineLua + forceLua)
+	acquireScript = NewScript(lineLua + ownLua + acquireLua)
+	releaseScript = NewScript(lineLua + ownLua + releaseLua)
+	forceScript   = NewScript(lineLua + ownLua + forceLua)
 	extendScript  = NewScript(extendLua)
 	raiseScript   = NewScript(raiseLua)
 	inspectScript = NewScript(inspectLua)

@@ -61,7 +61,7 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
-		q.Watch(watching, func(time.Duration) { hinted <- struct{}{} })
+		q.Watch(watching, func(time.Duration) { hinted <- struct{}{} }, func(string, uint64) {})
 		close(watched)
 	}()
 	<-hinted // it has subscribed
@@ -71,7 +71,15 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 			t.Fatal(err)
 		}
 	}
-	task := duly.Task{ID: "a", Kind: "k"}
+	_, err = q.Enqueue(ctx, duly.Task{ID: "cancelled", Kind: "k"})
+	must(err)
+	ds, _, err := q.Pop(ctx, 1, time.Second)
+	must(err)
+	_, err = q.CancelRunning(ctx, "cancelled")
+	must(err)
+	_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: duly.Retried}})
+	must(err)
+	task := duly.Task{ID: "a", Kind: "k", LockKey: "key", Retain: time.Hour}
 	for _, c := range []queue.Conflict{queue.Keep, queue.Replace, queue.Earliest} {
 		_, err = q.Enqueue(ctx, task, queue.OnConflict(c))
 		must(err)
@@ -83,8 +91,9 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 		if len(ds) != 1 {
 			t.Fatalf("popped %d tasks before %s", len(ds), action)
 		}
-		_, err = q.Extend(ctx, ds, time.Second)
+		_, _, err = q.Extend(ctx, ds, time.Second)
 		must(err)
+		must(q.Progress(ctx, ds[0], []byte("1")))
 		_, err = q.Enqueue(ctx, duly.Task{ID: "a", Kind: "k"}, queue.OnConflict(queue.Keep))
 		must(err)
 		_, err = q.Settle(ctx, []duly.Settlement{{Delivery: ds[0], Action: action, At: ds[0].Popped.Add(time.Hour)}})
@@ -104,12 +113,31 @@ func everyVerb(t *testing.T, rdb redis.UniversalClient) {
 	must(err)
 	_, err = q.Peek(ctx, 1)
 	must(err)
+	waited := make(chan error)
+	go func() {
+		_, err := q.Wait(ctx, "a")
+		waited <- err
+	}()
+	for q.Looked() == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	_, err = q.Cancel(ctx, "a")
+	must(err)
+	must(<-waited)
+	_, err = q.Enqueue(ctx, task)
+	must(err)
+	settle(duly.Acked)
+	_, err = q.List(ctx, queue.Done, 0, 1)
 	must(err)
 	_, err = q.Stats(ctx)
 	must(err)
 	must(q.Pause(ctx))
 	must(q.Resume(ctx))
+	must(q.SetLimits(ctx, queue.Limits{Running: 1, Rate: 1000}))
+	_, err = q.Enqueue(ctx, task)
+	must(err)
+	settle(duly.Acked)
+	must(q.SetLimits(ctx, queue.Limits{}))
 	must(q.Lock(ctx, time.Second, func(context.Context) error { return nil }))
 	_, err = q.Purge(ctx, 0)
 	must(err)

@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +35,10 @@ func (s *machine) time(rt *rapid.T) {
 		rt.Skip("not held")
 	}
 	check(rt, s.ZAddXX(rt.Context(), s.key("leased"), zAt(t.member(d.ID), 1)).Err())
+	key := s.key("lock:" + d.LockKey)
+	if value, _ := s.Get(rt.Context(), key).Result(); strings.HasPrefix(value, fmt.Sprintf("%d:task ", d.Fence)) {
+		check(rt, s.Del(rt.Context(), key).Err()) // it ends with the lease
+	}
 	t.end = span{1, 1}
 }
 
@@ -40,6 +46,9 @@ func (s *machine) time(rt *rapid.T) {
 func (s *machine) recur(rt *rapid.T) {
 	id := machineIDs().Draw(rt, "id")
 	task := duly.Task{ID: id, Kind: "test", Payload: rapid.SampledFrom([][]byte{{'1'}, {'2'}}).Draw(rt, "payload"), Every: "@hourly"}
+	if task.Payload[0] == '2' {
+		task.LockKey = "key"
+	}
 	hours := time.Duration(rapid.IntRange(1, 4).Draw(rt, "hours")) * time.Hour
 	var due, first time.Time
 	dead := false
@@ -71,18 +80,29 @@ func (s *machine) compare(rt *rapid.T) {
 	}
 	want := snapshot{
 		task: map[string]string{}, next: map[string]string{}, fail: map[string]string{}, crash: map[string]string{},
+		result: map[string]string{}, progress: map[string]string{},
 	}
+	waiting := maps.Clone(held.due)
+	maps.Copy(waiting, held.parked)
 	counts := make(map[queue.State]int)
 	for id, t := range s.m.tasks {
 		counts[t.state]++
 		want.task[id] = encoded(rt, t)
 		switch t.state {
 		case queue.Due:
-			narrow(rt, "due time of "+id, &t.due, held.due, id)
+			narrow(rt, "due time of "+id, &t.due, waiting, id)
 		case queue.Leased:
 			narrow(rt, "lease end of "+id, &t.end, held.leased, t.member(id))
 		case queue.Dead:
 			narrow(rt, "death of "+id, &t.end, held.dead, id)
+		case queue.Done:
+			narrow(rt, "end of the record of "+id, &t.end, held.done, id)
+		}
+		if t.result != "" {
+			want.result[id] = t.result
+		}
+		if t.progress != "" {
+			want.progress[id] = t.progress
 		}
 		if t.failures > 0 || t.lapsed {
 			want.fail[id] = strconv.Itoa(t.failures) + ":test"
@@ -100,12 +120,15 @@ func (s *machine) compare(rt *rapid.T) {
 			want.next[id] = digits + ":" + encoded(rt, t.next)
 		}
 	}
-	same(rt, "sizes", []int{len(held.due), len(held.leased), len(held.dead)},
-		[]int{counts[queue.Due], counts[queue.Leased], counts[queue.Dead]})
+	same(rt, "sizes", []int{len(waiting), len(held.leased), len(held.dead), len(held.done)},
+		[]int{counts[queue.Due], counts[queue.Leased], counts[queue.Dead], counts[queue.Done]})
 	same(rt, "records", held.task, want.task)
 	same(rt, "replacements", held.next, want.next)
 	same(rt, "failures", held.fail, want.fail)
 	same(rt, "crashes", held.crash, want.crash)
+	same(rt, "results", held.result, want.result)
+	same(rt, "progress", held.progress, want.progress)
+	s.compareWaits(rt)
 	stats, err := s.q.Stats(rt.Context())
 	check(rt, err)
 	same(rt, "stats", []any{stats.Due, stats.Leased, stats.Dead, stats.Paused},

@@ -23,9 +23,10 @@ const (
 	MaxError   = 1_024     // bytes of an error's text that are kept
 	MaxDue     = 1<<53 - 1 // latest due time in µs since 1970: the year 2255
 
-	MaxDelay = 200 * 365 * 24 * time.Hour
-	MinLease = 10 * time.Millisecond
-	MaxLease = 24 * time.Hour
+	MaxDelay  = 200 * 365 * 24 * time.Hour
+	MaxRetain = 365 * 24 * time.Hour
+	MinLease  = 10 * time.Millisecond
+	MaxLease  = 24 * time.Hour
 )
 
 // ErrInvalid means that an argument is out of its bounds. Nothing was sent.

@@ -16,7 +16,11 @@ import (
 var badRecords = map[string]string{
 	"empty":             "",
 	"version alone":     "\x01",
-	"newer version":     "\x02\xa1\x01dtest",
+	"newer version":     "\x03\xa1\x01dtest",
+	"no lock key":       "\x02\n\xa1\x01dtest",
+	"endless lock key":  "\x02key",
+	"key, no record":    "\x02key\n",
+	"key, bad record":   "\x02{key}\n\x01",
 	"version 0":         "\x00\xa1\x01dtest",
 	"JSON":              `{"kind":"test"}`,
 	"truncated":         "\x01\xa2\x01dtest\x02Lpayload",
@@ -36,6 +40,7 @@ var badRecords = map[string]string{
 	"a tag":             "\x01\xc1\xa1\x01dtest",
 	"expired in 1969":   "\x01\xa2\x01dtest\x07\x20",
 	"odd expiry":        "\x01\xa2\x01dtest\x08elater",
+	"kept for -1 ns":    "\x01\xa2\x01dtest\x0b\x20",
 	"deep nesting":      "\x01\xa2\x01dtest\x04" + strings.Repeat("\xa1\x01", 100) + "\x01",
 }
 
@@ -157,7 +162,7 @@ func TestForeignDueScores(t *testing.T) {
 					t.Errorf("%q is due at %v, popped at %v", d.ID, d.Due, d.Popped)
 				}
 			}
-			lost, err := r.q.Extend(ctx, deliveries, time.Hour)
+			lost, _, err := r.q.Extend(ctx, deliveries, time.Hour)
 			must(t, err)
 			equal(t, "lost to extend", ids(lost), []string{})
 			r.settle(t, duly.Released, deliveries...)

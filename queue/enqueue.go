@@ -18,7 +18,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	Added    Outcome = "added"    // the task is new
+	Added    Outcome = "added"    // the task is new, or one of this ID was done
 	Kept     Outcome = "kept"     // a task of this ID is there, and stays as it is
 	Replaced Outcome = "replaced" // the task took the place of one of this ID
 )
@@ -33,7 +33,8 @@ type Receipt struct {
 	// Outcome is what was done, empty after an error.
 	Outcome Outcome
 
-	// State is where a task of this ID stood before: Missing, Due, Leased, Dead.
+	// State is where a task of this ID stood before: Missing, Due, Leased, Dead,
+	// or Done: of the kept one nothing is left then.
 	State State
 
 	// Due is when the task of this ID that now waits may run, by the server's

@@ -11,6 +11,21 @@ var (
 	CheckText     = checkText
 )
 
+// Looked counts the calls of Wait that have looked at their task and wait.
+func (q *Queue) Looked() int {
+	q.waits.mu.Lock()
+	defer q.waits.mu.Unlock()
+	n := 0
+	for _, some := range q.waits.byID {
+		for _, w := range some {
+			if w.looked {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // EncodeRecord is the record of one task.
 func EncodeRecord(t *duly.Task) ([]byte, error) {
 	var r records

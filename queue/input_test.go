@@ -136,6 +136,9 @@ func TestEnqueueRefusesBadTasksBeforeTheNetwork(t *testing.T) {
 		"Every without ID":  {Kind: "k", Every: "@hourly"},
 		"Grace":             {Kind: "k", ID: "x", Every: "@hourly", Grace: -1},
 		"Grace alone":       {Kind: "k", ID: "x", Grace: 1},
+		"negative Retain":   {Kind: "k", Retain: -1},
+		"Retain":            {Kind: "k", Retain: queue.MaxRetain + 1},
+		"Retain with Every": {Kind: "k", ID: "x", Every: "@hourly", Retain: 1},
 		"no ID from Kind":   duly.Kind[int]{Name: "k", ID: func(int) string { return "" }}.Task(1),
 		"arguments":         duly.Kind[float64]{Name: "k"}.Task(math.NaN()),
 	}
@@ -163,6 +166,7 @@ func TestEnqueueTakesTasksUpToTheirLimits(t *testing.T) {
 			{ID: "{a}:1:2:", Kind: "k\"'\\", Payload: make([]byte, 1<<20), MaxAttempts: math.MaxInt, Timeout: math.MaxInt64},
 			{ID: "headers", Kind: "k", Headers: headers},
 			{ID: "recurs", Kind: "k", Every: strings.Repeat("é", queue.MaxEvery/2), Grace: math.MaxInt64},
+			{ID: "kept", Kind: "k", Retain: queue.MaxRetain},
 		} {
 			_, err := r.q.Enqueue(t.Context(), want)
 			must(t, err)
@@ -220,7 +224,7 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 	for _, lease := range []time.Duration{0, -1, math.MinInt64, queue.MinLease - 1, queue.MaxLease + 1, math.MaxInt64} {
 		_, _, err := q.Pop(ctx, 1, lease)
 		refused(t, "pop lease", err)
-		_, err = q.Extend(ctx, nil, lease)
+		_, _, err = q.Extend(ctx, nil, lease)
 		refused(t, "extend lease", err)
 	}
 	d := &duly.Delivery{Task: task("x")}
@@ -231,17 +235,22 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 		"negative In":     {Delivery: d, Action: duly.Retried, In: -1},
 		"In over 200 y":   {Delivery: d, Action: duly.Released, In: queue.MaxDelay + 1},
 		"negative of ack": {Delivery: d, Action: duly.Acked, In: math.MinInt64},
+		"large result":    {Delivery: d, Action: duly.Acked, Result: make([]byte, duly.MaxResult+1)},
 	} {
 		_, err := q.Settle(ctx, []duly.Settlement{{Delivery: d, Action: duly.Acked}, s})
 		refused(t, what, err)
 	}
-	_, err := q.Extend(ctx, []*duly.Delivery{d, nil}, time.Second)
+	_, _, err := q.Extend(ctx, []*duly.Delivery{d, nil}, time.Second)
 	refused(t, "extend of nil", err)
+	refused(t, "progress of nil", q.Progress(ctx, nil, []byte("1")))
+	refused(t, "no progress", q.Progress(ctx, d, nil))
+	refused(t, "large progress", q.Progress(ctx, d, make([]byte, duly.MaxResult+1)))
 
 	idVerbs := map[string]func(string) error{
 		"cancel":     func(id string) error { _, err := q.Cancel(ctx, id); return err },
 		"remove":     func(id string) error { _, err := q.Remove(ctx, id, time.Now()); return err },
 		"get":        func(id string) error { _, err := q.Get(ctx, id); return err },
+		"wait":       func(id string) error { _, err := q.Wait(ctx, id); return err },
 		"reschedule": func(id string) error { _, err := q.Reschedule(ctx, id, queue.In(0)); return err },
 		"revive":     func(id string) error { _, err := q.Revive(ctx, "good", id); return err },
 	}
@@ -253,7 +262,7 @@ func TestBadArgumentsOfTheOtherVerbsAreRefusedBeforeTheNetwork(t *testing.T) {
 			refused(t, verb+" "+what, call(id))
 		}
 	}
-	for _, state := range []queue.State{"", "done", queue.Missing, "DUE"} {
+	for _, state := range []queue.State{"", "running", queue.Missing, "DUE"} {
 		_, err := q.List(ctx, state, 0, 1)
 		refused(t, "list state", err)
 	}

@@ -15,11 +15,12 @@ import (
 type Info struct {
 	duly.Task
 
-	// State is Due, Leased or Dead; Missing if there is no such task.
+	// State is Due, Parked, Leased, Dead or Done; Missing if there is no such task.
 	State State
 
-	// At is when a due task may run, when a leased one's lease ends, or when a
-	// dead one died, by the server's clock. Get leaves it zero for a leased
+	// At is when a due or parked task may run, when a leased one's lease ends, when a
+	// dead one died, or when a done one is forgotten, by the server's clock. Get leaves
+	// it zero for a leased
 	// task, which it cannot find without a search.
 	At time.Time
 
@@ -32,6 +33,10 @@ type Info struct {
 	// Replacement is when the task is due that will take this leased one's
 	// place; zero if there is none.
 	Replacement time.Time
+
+	// Result is what a done task has brought, Progress what a handler reported last,
+	// both JSON; nil without.
+	Result, Progress []byte
 
 	// Raw holds the stored bytes of a record that does not decode, and Corrupt
 	// says why.
@@ -58,6 +63,7 @@ func (q *Queue) Get(ctx context.Context, id string) (Info, error) {
 	info.State, info.At = State(answer.text(0)), microTime(answer.text(1))
 	due, _, _ := strings.Cut(answer.text(5), ":")
 	info.Replacement = microTime(due)
+	info.Result, info.Progress = report(answer, 6), report(answer, 7)
 	return info, nil
 }
 
@@ -79,7 +85,7 @@ func (q *Queue) List(ctx context.Context, state State, offset, limit int) ([]Inf
 
 func (q *Queue) list(ctx context.Context, state State, offset, limit int) ([]Info, error) {
 	switch {
-	case state != Due && state != Leased && state != Dead:
+	case state != Due && state != Parked && state != Leased && state != Dead && state != Done:
 		return nil, fmt.Errorf("%w: state %q", ErrInvalid, state)
 	case offset < 0:
 		return nil, fmt.Errorf("%w: offset %d is negative", ErrInvalid, offset)
@@ -97,19 +103,22 @@ func (q *Queue) list(ctx context.Context, state State, offset, limit int) ([]Inf
 	for i := range records {
 		id := page.text(2 * i)
 		if state == Leased {
-			id = idOf(id)
+			_, id = parts(id)
 		}
 		info := newInfo(id, records.text(i), failures.text(i), crashes.text(i))
 		info.State, info.At = state, microTime(page.text(2*i+1))
+		info.Result, info.Progress = report(answer.list(4), i), report(answer.list(5), i)
 		infos = append(infos, info)
 	}
 	return infos, nil
 }
 
-// idOf is the ID in a leased member.
-func idOf(member string) string {
-	parts := strings.SplitN(member, ":", 3)
-	return parts[len(parts)-1]
+// report is the JSON at a position, or nil.
+func report(answer reply, i int) []byte {
+	if text := answer.text(i); text != "" {
+		return []byte(text)
+	}
+	return nil
 }
 
 func newInfo(id, stored, failure, crashes string) Info {
@@ -128,17 +137,22 @@ type Stats struct {
 	// Now is the server's clock when it counted.
 	Now time.Time
 
-	// Due counts the tasks that wait, Ready those of them that could run now.
-	Due, Ready int
+	// Due counts the tasks that wait; Ready those of them that could run now, and
+	// Parked those that could but for their lock keys.
+	Due, Ready, Parked int
 
-	// Leased and Dead count the tasks handed out and in the dead letter.
-	Leased, Dead int
+	// Leased, Dead and Done count the tasks handed out, in the dead letter, and kept
+	// though they are done.
+	Leased, Dead, Done int
 
 	// Lateness is how long the earliest due task has been ready.
 	Lateness time.Duration
 
 	// Paused, and Locked by a job that holds the queue's lock: no pops.
 	Paused, Locked bool
+
+	// Limits are those that apply.
+	Limits Limits
 
 	// Counters of what has happened since the queue was first used, by name:
 	// enqueued, ack, drop, retry, release, repeat, bury (by handlers), buried
@@ -156,9 +170,10 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	answer := reply(list)
 	s := Stats{
 		Now: microTime(answer.text(0)),
-		Due: int(answer.number(1)), Ready: int(answer.number(2)),
-		Leased: int(answer.number(3)), Dead: int(answer.number(4)),
-		Paused: answer.number(6) == 1, Locked: answer.number(7) == 1,
+		Due: int(answer.number(1) + answer.number(9)), Ready: int(answer.number(2)), Parked: int(answer.number(9)),
+		Leased: int(answer.number(3)), Dead: int(answer.number(4)), Done: int(answer.number(10)),
+		Paused: answer.list(6).at(0) != nil, Locked: answer.number(7) == 1,
+		Limits:   readLimits(answer.list(6)),
 		Counters: make(map[string]int64),
 	}
 	if first := microTime(answer.text(5)); !first.IsZero() {

@@ -122,12 +122,12 @@ func TestOnlyTheNewestLeaseSettlesOrExtends(t *testing.T) {
 					must(t, err)
 					equal(t, fmt.Sprintf("lost to %s by %s", action, what), ids(lost), []string{d.ID})
 				}
-				lost, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 5*time.Hour)
+				lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{d}, 5*time.Hour)
 				must(t, err)
 				equal(t, "lost to extend by "+what, ids(lost), []string{d.ID})
 			})
 		}
-		lost, err := r.q.Extend(t.Context(), []*duly.Delivery{newest}, time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{newest}, time.Hour)
 		must(t, err)
 		equal(t, "lost by the newest", ids(lost), []string{})
 		r.settle(t, duly.Acked, newest)
@@ -181,7 +181,7 @@ func TestALeaseKeepsOthersOutUntilItEndsAndNoLonger(t *testing.T) {
 	d := c.popOne(t, "x")
 	c.step(time.Hour - time.Microsecond)
 	equal(t, "popped 1 µs before the lease ends", ids(popFrom(t, other, 1)), []string{})
-	lost, err := c.q.Extend(t.Context(), []*duly.Delivery{d}, time.Minute)
+	lost, _, err := c.q.Extend(t.Context(), []*duly.Delivery{d}, time.Minute)
 	must(t, err)
 	equal(t, "lost", ids(lost), []string{})
 	c.step(time.Minute - time.Microsecond)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/lock"
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
 )
@@ -16,10 +17,12 @@ import (
 // A machine does the same to a queue and to its model, and compares them.
 type machine struct {
 	*rig
+	app   map[string]*lock.Lease // what the application holds
 	m     *model
 	known []*duly.Delivery    // every one received, also those that are stale
 	step  func(time.Duration) // moves the clock; nil on a real Redis
 	count int
+	waits []*modelWait
 }
 
 const machineLease = time.Hour
@@ -58,12 +61,14 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 		r.name = fmt.Sprintf("%s/%d", base.name, n)
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
 		r.q = newQueue(t, base.under, r.name, queue.Config{MaxCrashes: limit})
-		s := &machine{rig: &r, step: step, m: &model{tasks: make(map[string]*modelTask), limit: limit}}
+		s := &machine{rig: &r, app: make(map[string]*lock.Lease), step: step, m: newModel(limit)}
+		defer s.endWaits()
 		rt.Repeat(map[string]func(*rapid.T){
 			"":           s.compare,
 			"enqueue":    s.enqueue,
 			"pop":        s.pop,
 			"pop again":  s.pop, // more often than others
+			"cancel run": s.cancelRunning,
 			"settle":     s.settle,
 			"extend":     s.extend,
 			"cancel":     s.cancel,
@@ -73,7 +78,11 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"revive":     s.revive,
 			"purge":      s.purge,
 			"pause":      s.pause,
+			"lock":       s.lock,
+			"limit":      s.limit,
 			"time":       s.time,
+			"progress":   s.progress,
+			"wait":       s.wait,
 		})
 	})
 }
@@ -118,7 +127,11 @@ func (s *machine) enqueue(rt *rapid.T) {
 	var tasks []duly.Task
 	for _, id := range rapid.SliceOfN(machineIDs(), 1, 3).Draw(rt, "ids") {
 		s.count++
-		tasks = append(tasks, duly.Task{ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count)})
+		tasks = append(tasks, duly.Task{
+			ID: id, Kind: "test", Payload: fmt.Appendf(nil, "%d:\n\xff", s.count),
+			LockKey: rapid.SampledFrom([]string{"", "key", "key:2"}).Draw(rt, "key"),
+			Retain:  time.Duration(rapid.IntRange(0, 1).Draw(rt, "retain")) * 90 * time.Minute,
+		})
 	}
 	opt, when := s.drawTime(rt)
 	var receipts []queue.Receipt
@@ -127,7 +140,7 @@ func (s *machine) enqueue(rt *rapid.T) {
 		return err
 	})
 	for i, got := range receipts {
-		outcome, state, due := s.m.enqueue(tasks[i], when(now), conflict)
+		outcome, state, due := s.m.enqueue(tasks[i], when(now), now, conflict)
 		same(rt, "receipt of "+tasks[i].ID, []any{got.Outcome, got.State, got.Due.IsZero()}, []any{outcome, state, due == span{}})
 		if at := got.Due.UnixMicro(); !got.Due.IsZero() && (at < due.lo || at > due.hi) {
 			rt.Fatalf("receipt of %s: due at %d, want %d to %d", tasks[i].ID, at, due.lo, due.hi)
@@ -196,11 +209,16 @@ func (s *machine) settle(rt *rapid.T) {
 	actions := rapid.SampledFrom([]duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried, duly.Repeated})
 	var settlements []duly.Settlement
 	for _, d := range s.drawKnown(rt) {
-		settlements = append(settlements, duly.Settlement{
+		how := duly.Settlement{
 			Delivery: d, Action: actions.Draw(rt, "action"), Err: errors.New("test"),
-			In: time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
-			At: d.Popped.Add(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ahead"))*time.Hour + 15*time.Minute),
-		})
+			At:     d.Popped.Add(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ahead"))*time.Hour + 15*time.Minute),
+			In:     time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
+			Result: rapid.SampledFrom([][]byte{nil, []byte(`{"n":1}`)}).Draw(rt, "result"),
+		}
+		if how.Action == duly.Repeated && rapid.Bool().Draw(rt, "done") {
+			how.Err = nil
+		}
+		settlements = append(settlements, how)
 	}
 	var lost []*duly.Delivery
 	now := s.during(rt, func() (err error) {
@@ -213,30 +231,49 @@ func (s *machine) settle(rt *rapid.T) {
 			want = append(want, settlement.Delivery)
 		}
 	}
+	if len(want) < len(settlements) {
+		s.m.forget(now)
+	}
 	same(rt, "lost to settle", ids(lost), ids(want))
 }
 
 func (s *machine) extend(rt *rapid.T) {
 	deliveries := s.drawKnown(rt)
-	var lost []*duly.Delivery
+	var lost, cancelled []*duly.Delivery
 	now := s.during(rt, func() (err error) {
-		lost, err = s.q.Extend(rt.Context(), deliveries, 2*machineLease)
+		lost, cancelled, err = s.q.Extend(rt.Context(), deliveries, 2*machineLease)
 		return err
 	})
-	var want []*duly.Delivery
+	var want, wantCancelled []*duly.Delivery
 	for _, d := range deliveries {
 		if !s.m.extend(d, now, 2*machineLease) {
 			want = append(want, d)
+		} else if s.m.tasks[d.ID].cancelled {
+			wantCancelled = append(wantCancelled, d)
 		}
 	}
 	same(rt, "lost to extend", ids(lost), ids(want))
+	same(rt, "cancelled, says extend", ids(cancelled), ids(wantCancelled))
 }
 
 func (s *machine) cancel(rt *rapid.T) {
 	id := machineIDs().Draw(rt, "id")
-	state, err := s.q.Cancel(rt.Context(), id)
-	check(rt, err)
-	same(rt, "cancel", state, s.m.cancel(id))
+	var state queue.State
+	now := s.during(rt, func() (err error) {
+		state, err = s.q.Cancel(rt.Context(), id)
+		return err
+	})
+	same(rt, "cancel", state, s.m.cancel(id, now))
+}
+
+func (s *machine) cancelRunning(rt *rapid.T) {
+	id := machineIDs().Draw(rt, "id")
+	var state queue.State
+	now := s.during(rt, func() (err error) {
+		state, err = s.q.CancelRunning(rt.Context(), id)
+		return err
+	})
+	same(rt, "cancel running", state, s.m.cancelRunning(id, now))
 }
 
 func (s *machine) remove(rt *rapid.T) {
@@ -252,6 +289,7 @@ func (s *machine) remove(rt *rapid.T) {
 	want := matches && t.state == queue.Due
 	same(rt, "removed", ok, want)
 	if want {
+		s.m.end(id, "cancel: ")
 		delete(s.m.tasks, id)
 	}
 }
@@ -264,7 +302,7 @@ func (s *machine) reschedule(rt *rapid.T) {
 		state, err = s.q.Reschedule(rt.Context(), id, opt)
 		return err
 	})
-	same(rt, "reschedule", state, s.m.reschedule(id, when(now)))
+	same(rt, "reschedule", state, s.m.reschedule(id, when(now), now))
 }
 
 func (s *machine) revive(rt *rapid.T) {
@@ -291,6 +329,36 @@ func (s *machine) purge(rt *rapid.T) {
 		return err
 	})
 	same(rt, "purged", n, s.m.purge(age, now))
+}
+
+// lock takes a lock key as the application does, or gives it back. Its TTL ends at no
+// hour of the other times.
+func (s *machine) lock(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"key", "key:2"}).Draw(rt, "key")
+	const ttl = 100 * time.Minute
+	if lease := s.app[key]; lease != nil {
+		err := lease.Release(rt.Context())
+		if err != nil && !errors.Is(err, lock.ErrExpired) && !errors.Is(err, lock.ErrLost) {
+			rt.Fatal(err)
+		}
+		delete(s.app, key)
+		delete(s.m.app, key)
+		return
+	}
+	var lease *lock.Lease
+	var err error
+	now := s.during(rt, func() error {
+		lease, err = s.q.Locker().TryAcquire(rt.Context(), key, ttl)
+		return nil
+	})
+	for id, t := range s.m.tasks {
+		if t.state == queue.Leased && t.task.LockKey == key && t.end.lo > now.lo {
+			same(rt, "lock of a key of "+id, errors.Is(err, lock.ErrHeld), true)
+			return
+		}
+	}
+	check(rt, err)
+	s.app[key], s.m.app[key] = lease, now.add(ttl).lo
 }
 
 func (s *machine) pause(rt *rapid.T) {

@@ -42,7 +42,7 @@ func TestAFullRedisRefusesNewTasksAndDrains(t *testing.T) {
 		if len(deliveries) == 0 {
 			break
 		}
-		lost, err := r.q.Extend(t.Context(), deliveries, time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), deliveries, time.Hour)
 		must(t, err)
 		equal(t, "lost", len(lost), 0)
 		var settlements []duly.Settlement
@@ -70,6 +70,7 @@ func TestAFullRedisStillDoesWhatAddsNothing(t *testing.T) {
 	ctx := t.Context()
 	r.bury(t, "dead")
 	starts["leased+next"](t, r, r.now(t).Add(time.Hour))
+	ds := r.leased(t, "running", "running too")
 	r.enqueue(t, "crashed")
 	r.lapse(t, r.popOne(t, "crashed"))
 	r.enqueue(t, "due", queue.In(time.Hour))
@@ -80,22 +81,29 @@ func TestAFullRedisStillDoesWhatAddsNothing(t *testing.T) {
 		"reschedule of a replacement": func() (any, error) { return r.q.Reschedule(ctx, "x", queue.In(2*time.Hour)) },
 		"cancel":                      func() (any, error) { return r.q.Cancel(ctx, "due") },
 		"cancel of a replacement":     func() (any, error) { return r.q.Cancel(ctx, "x") },
+		"cancel of a run": func() (any, error) {
+			_, err := r.q.CancelRunning(ctx, "running")
+			must(t, err)
+			return r.q.Settle(ctx, []duly.Settlement{{Delivery: ds["running"], Action: duly.Retried}})
+		},
+		"cancel of another run": func() (any, error) { return r.q.CancelRunning(ctx, "running too") },
 		"pop after a crash": func() (any, error) {
 			deliveries, _, err := r.q.Pop(ctx, 9, time.Hour)
 			equal(t, "popped", len(deliveries) <= 2, true)
 			return nil, err
 		},
-		"revive": func() (any, error) { return r.q.Revive(ctx, "dead") },
-		"stats":  func() (any, error) { return r.q.Stats(ctx) },
-		"peek":   func() (any, error) { return r.q.Peek(ctx, 9) },
-		"resume": func() (any, error) { return nil, r.q.Resume(ctx) },
+		"revive":    func() (any, error) { return r.q.Revive(ctx, "dead") },
+		"stats":     func() (any, error) { return r.q.Stats(ctx) },
+		"peek":      func() (any, error) { return r.q.Peek(ctx, 9) },
+		"resume":    func() (any, error) { return nil, r.q.Resume(ctx) },
+		"no limits": func() (any, error) { return nil, r.q.SetLimits(ctx, queue.Limits{}) },
 	} {
 		if got, err := verb(); err != nil {
 			t.Errorf("%s at the memory limit: %v, %v", name, got, err)
 		}
 	}
 	r.wantState(t, queue.Due, "moved")
-	r.wantState(t, queue.Missing, "due")
+	r.wantState(t, queue.Missing, "due", "running")
 }
 
 // Replacing a task with a larger one would grow a full Redis without bound, and

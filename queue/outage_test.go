@@ -27,7 +27,7 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 			deliveries, _, err := r.q.Pop(ctx, 1, time.Hour)
 			must(t, r.ScriptFlush(ctx).Err())
 			must(t, err)
-			_, err = r.q.Extend(ctx, deliveries, time.Hour)
+			_, _, err = r.q.Extend(ctx, deliveries, time.Hour)
 			must(t, r.ScriptFlush(ctx).Err())
 			must(t, err)
 			return r.q.Settle(ctx, []duly.Settlement{{Delivery: deliveries[0], Action: duly.Buried}})
@@ -55,14 +55,21 @@ func TestADeadlineIsHonouredWhileRedisHangs(t *testing.T) {
 			_, err := r.q.Enqueue(ctx, task("z"), queue.In(time.Hour))
 			return err
 		},
-		"pop":    func(ctx context.Context) error { _, _, err := r.q.Pop(ctx, 1, time.Hour); return err },
-		"extend": func(ctx context.Context) error { _, err := r.q.Extend(ctx, []*duly.Delivery{d}, time.Hour); return err },
+		"pop": func(ctx context.Context) error { _, _, err := r.q.Pop(ctx, 1, time.Hour); return err },
+		"extend": func(ctx context.Context) error {
+			_, _, err := r.q.Extend(ctx, []*duly.Delivery{d}, time.Hour)
+			return err
+		},
 		"settle": func(ctx context.Context) error {
 			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: d, Action: duly.Acked}})
 			return err
 		},
 		"cancel": func(ctx context.Context) error { _, err := r.q.Cancel(ctx, "y"); return err },
-		"stats":  func(ctx context.Context) error { _, err := r.q.Stats(ctx); return err },
+		"cancel running": func(ctx context.Context) error {
+			_, err := r.q.CancelRunning(ctx, "x")
+			return err
+		},
+		"stats": func(ctx context.Context) error { _, err := r.q.Stats(ctx); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()

@@ -51,7 +51,7 @@ func (q *Queue) pop(ctx context.Context, n int, lease time.Duration) ([]*duly.De
 	}
 	token, _ := ctx.Value(tokenKey{}).(string)
 	got, err := q.run(ctx, popScript, q.keys.forPop(),
-		token, adoptTTL.Milliseconds(), n, lease.Microseconds(), q.cfg.MaxCrashes, now.number, now.fence)
+		token, adoptTTL.Milliseconds(), n, lease.Microseconds(), q.cfg.MaxCrashes, now.number, now.fence, q.terms)
 	list, _ := got.([]any)
 	answer := reply(list)
 	if len(answer.list(4)) > 0 {
@@ -102,8 +102,7 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 		if !ok {
 			continue // the script has buried it
 		}
-		_, lease, _ := strings.Cut(members.text(i), ":")
-		due, id, _ := strings.Cut(lease, ":")
+		due, id := parts(members.text(i))
 		d := &duly.Delivery{Queue: q.name, Due: microTime(due), Popped: popped, Attempt: 1, Fence: fence}
 		if failure := failures.text(i); failure != "" {
 			failed, _ := decodeFailure(failure)
@@ -122,6 +121,21 @@ func (q *Queue) readPop(answer reply) (deliveries []*duly.Delivery, corrupt []du
 	return deliveries, corrupt
 }
 
+// parts are the due time and the ID in a leased member: <fence>:<due>:<id>, or of a
+// task with a lock key <fence>:<due>@<key>\n<id>.
+func parts(member string) (due, id string) {
+	_, rest, _ := strings.Cut(member, ":")
+	i := strings.IndexAny(rest, ":@")
+	if i < 0 {
+		return "", member
+	}
+	due, id = rest[:i], rest[i+1:]
+	if rest[i] == '@' {
+		_, id, _ = strings.Cut(id, "\n")
+	}
+	return due, id
+}
+
 // members spells the leases of deliveries as they stand in the leased set.
 func members(n int, delivery func(i int) *duly.Delivery) []string {
 	ends := make([]int, n)
@@ -131,7 +145,11 @@ func members(n int, delivery func(i int) *duly.Delivery) []string {
 		all = strconv.AppendUint(all, d.Fence, 10)
 		all = append(all, ':')
 		all = strconv.AppendInt(all, d.Due.UnixMicro(), 10)
-		all = append(all, ':')
+		if d.LockKey != "" {
+			all = append(append(append(all, '@'), d.LockKey...), '\n')
+		} else {
+			all = append(all, ':')
+		}
 		all = append(all, d.ID...)
 		ends[i] = len(all)
 	}

@@ -15,12 +15,15 @@ import (
 // A State is where a task stands in its queue.
 type State string
 
-// The states. A task that is parked for its lock key is due as well.
+// The states. A task that is parked is due as well: verbs that act on due tasks act
+// on it too, and answer Due.
 const (
-	Missing State = "missing" // not in the queue: never there, or done
+	Missing State = "missing" // not in the queue: never there, or ended and not kept
 	Due     State = "due"     // waits for its due time, or for a worker
+	Parked  State = "parked"  // could run now, but for its lock key
 	Leased  State = "leased"  // handed out
 	Dead    State = "dead"    // in the dead letter
+	Done    State = "done"    // done, and kept for as long as it asked for
 )
 
 // A Queue is a named set of tasks in Redis. Its methods may be called
@@ -31,10 +34,12 @@ type Queue struct {
 	cfg    Config
 	keys   keys
 	locker *lock.Locker // of the application, and of tasks with a lock key
+	terms  string       // of locker, for scripts
 	self   *lock.Locker // of the queue's own lock
 	pops   chan turn    // the next pop's; who holds it may pop
 
 	coalescer coalescer // of Enqueue
+	waits     waits     // of Wait
 }
 
 // New returns the queue of a name: 1 to 200 bytes of UTF-8 without control
@@ -54,8 +59,14 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan turn, 1)} //nolint:gosec // tells instances apart, secures nothing
 	q.pops <- turn{number: 1}
 	q.coalescer.send = q.send
+	q.waits = waits{look: q.look, listen: q.listenForEnds, byID: make(map[string][]*waiter)}
 	var err error
-	q.locker, err = lock.New(rdb, lock.Config{Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence})
+	q.locker, err = lock.New(rdb, lock.Config{
+		Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence, Parked: q.keys.blocked, ParkedWake: q.keys.wake,
+	})
+	if err == nil {
+		q.terms, err = q.locker.Terms()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("queue: %w", err)
 	}
@@ -69,9 +80,10 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Locker gives out leases on names beside the queue: the application takes
-// "order:42" while it works on what tasks of that name work on too. Their fences
-// come from the same counter as those of deliveries, so a store can compare
+// Locker gives out leases on the names that are lock keys of tasks: while the
+// application holds "order:42", no task of that LockKey runs, and while one runs,
+// the application waits. Who waits here goes before the tasks that are parked. Their
+// fences come from the same counter as those of deliveries, so a store can compare
 // them.
 func (q *Queue) Locker() *lock.Locker { return q.locker }
 

@@ -18,14 +18,17 @@ import (
 // ErrCorrupt means that the stored bytes of a task do not decode. They are kept.
 var ErrCorrupt = errors.New("corrupt record")
 
-// recordVersion is the first byte of a record.
-const recordVersion = 1
+// The first byte of a record. One of a task with a lock key has that next, and a
+// line feed, for scripts to read.
+const (
+	plainRecord = 1
+	keyedRecord = 2
+)
 
-// record is what is stored of a task, beside its ID.
+// record is what is stored of a task, beside its ID and its lock key.
 type record struct {
 	Kind        string            `cbor:"1,keyasint"`
 	Payload     []byte            `cbor:"2,keyasint,omitempty"`
-	LockKey     string            `cbor:"3,keyasint,omitempty"`
 	Headers     map[string]string `cbor:"4,keyasint,omitempty"`
 	MaxAttempts int               `cbor:"5,keyasint,omitempty"`
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
@@ -33,6 +36,7 @@ type record struct {
 	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
 	Every       string            `cbor:"9,keyasint,omitempty"`
 	Grace       time.Duration     `cbor:"10,keyasint,omitempty"` // ns
+	Retain      time.Duration     `cbor:"11,keyasint,omitempty"` // ns
 }
 
 var encoding, decoding = modes()
@@ -60,38 +64,51 @@ type records struct {
 
 func (r *records) add(t *duly.Task) error {
 	r.next = record{
-		t.Kind, t.Payload, t.LockKey, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry,
-		t.Every, t.Grace,
+		t.Kind, t.Payload, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry,
+		t.Every, t.Grace, t.Retain,
 	}
-	_ = r.buf.WriteByte(recordVersion) // never fails
+	if t.LockKey == "" {
+		_ = r.buf.WriteByte(plainRecord) // never fails
+	} else {
+		_, _ = fmt.Fprintf(&r.buf, "%c%s\n", keyedRecord, t.LockKey)
+	}
 	return encoding.MarshalToBuffer(&r.next, &r.buf)
 }
 
+// decodeRecord returns as much of a corrupt record as its delivery needs to be
+// settled: the ID and the lock key.
 func decodeRecord(id, stored string) (duly.Task, error) {
+	task := duly.Task{ID: id}
 	if stored == "" {
-		return duly.Task{ID: id}, fmt.Errorf("%w: no bytes", ErrCorrupt)
+		return task, fmt.Errorf("%w: no bytes", ErrCorrupt)
 	}
-	if stored[0] != recordVersion {
-		return duly.Task{ID: id}, fmt.Errorf("%w: version %d, not %d", ErrCorrupt, stored[0], recordVersion)
+	body, found := stored[1:], true
+	switch stored[0] {
+	case plainRecord:
+	case keyedRecord:
+		if task.LockKey, body, found = strings.Cut(body, "\n"); !found || task.LockKey == "" {
+			return duly.Task{ID: id}, fmt.Errorf("%w: no lock key", ErrCorrupt)
+		}
+	default:
+		return task, fmt.Errorf("%w: version %d, not %d or %d", ErrCorrupt, stored[0], plainRecord, keyedRecord)
 	}
 	var r record
-	if err := decoding.Unmarshal([]byte(stored[1:]), &r); err != nil {
-		return duly.Task{ID: id}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	err := decoding.Unmarshal([]byte(body), &r)
+	switch {
+	case err != nil:
+		return task, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case r.Kind == "":
+		return task, fmt.Errorf("%w: no kind", ErrCorrupt)
+	case r.Expires < 0:
+		return task, fmt.Errorf("%w: expires before 1970", ErrCorrupt)
+	case !isExpiry(r.OnExpiry):
+		return task, fmt.Errorf("%w: on expiry %q", ErrCorrupt, r.OnExpiry)
+	case r.Retain < 0 || r.Retain > MaxRetain:
+		return task, fmt.Errorf("%w: kept for %v", ErrCorrupt, r.Retain)
 	}
-	if r.Kind == "" {
-		return duly.Task{ID: id}, fmt.Errorf("%w: no kind", ErrCorrupt)
-	}
-	if r.Expires < 0 {
-		return duly.Task{ID: id}, fmt.Errorf("%w: expires before 1970", ErrCorrupt)
-	}
-	if !isExpiry(r.OnExpiry) {
-		return duly.Task{ID: id}, fmt.Errorf("%w: on expiry %q", ErrCorrupt, r.OnExpiry)
-	}
-	task := duly.Task{
-		ID: id, Kind: r.Kind, Payload: r.Payload, LockKey: r.LockKey,
-		Headers: r.Headers, MaxAttempts: r.MaxAttempts, Timeout: r.Timeout, OnExpiry: r.OnExpiry,
-		Every: r.Every, Grace: r.Grace,
-	}
+	task.Kind, task.Payload, task.Headers = r.Kind, r.Payload, r.Headers
+	task.MaxAttempts, task.Timeout, task.OnExpiry, task.Retain = r.MaxAttempts, r.Timeout, r.OnExpiry, r.Retain
+	task.Every, task.Grace = r.Every, r.Grace
 	if r.Expires != 0 {
 		task.Expires = time.UnixMicro(r.Expires)
 	}
@@ -148,6 +165,10 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Grace %v is negative, or without Every", ErrInvalid, t.Grace)
 	case t.Every != "" && t.ID == "":
 		return fmt.Errorf("%w: Every without an ID", ErrInvalid)
+	case t.Retain < 0 || t.Retain > MaxRetain:
+		return fmt.Errorf("%w: Retain %v is not between 0 and %v", ErrInvalid, t.Retain, MaxRetain)
+	case t.Retain > 0 && t.Every != "":
+		return fmt.Errorf("%w: Retain with Every: what recurs is never done", ErrInvalid)
 	case t.Every != "":
 		return checkText("Every", t.Every, MaxEvery)
 	}

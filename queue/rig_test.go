@@ -158,7 +158,7 @@ func (r *rig) settle(tb testing.TB, action duly.Action, deliveries ...*duly.Deli
 func (r *rig) lapse(tb testing.TB, deliveries ...*duly.Delivery) {
 	tb.Helper()
 	for _, d := range deliveries {
-		member := fmt.Sprintf("%d:%d:%s", d.Fence, d.Due.UnixMicro(), d.ID)
+		member := fmt.Sprintf("%d:%d%s", d.Fence, d.Due.UnixMicro(), named(d.ID, d.LockKey))
 		changed, err := r.ZAddArgs(tb.Context(), r.key("leased"), redis.ZAddArgs{
 			XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: member}},
 		}).Result()
@@ -167,6 +167,14 @@ func (r *rig) lapse(tb testing.TB, deliveries ...*duly.Delivery) {
 			tb.Fatalf("%q is not leased", member)
 		}
 	}
+}
+
+// named is how a leased member ends.
+func named(id, key string) string {
+	if key != "" {
+		return "@" + key + "\n" + id
+	}
+	return ":" + id
 }
 
 // bury brings a new task to the dead letter.

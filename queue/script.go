@@ -29,19 +29,22 @@ var lua embed.FS
 
 // The scripts, each with what it begins with.
 var (
-	enqueueScript    = lock.NewScript(source("clock", "conflict", "enqueue"))
-	popScript        = lock.Guarded(source("clock", "poll", "head", "reclaim", "pop"))
-	settleScript     = lock.NewScript(source("clock", "schedule", "held", "settle"))
-	extendScript     = lock.NewScript(source("clock", "extend"))
-	cancelScript     = lock.NewScript(source("cancel"))
-	rescheduleScript = lock.NewScript(source("clock", "schedule", "reschedule"))
+	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
+	popScript        = lock.Guarded(lock.Locks + source("clock", "traces", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
+	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle"))
+	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
+	cancelScript     = lock.NewScript(source("clock", "key", "traces", "cancel"))
+	rescheduleScript = lock.NewScript(source("clock", "key", "schedule", "reschedule"))
+	progressScript   = lock.NewScript(source("progress"))
+	waitScript       = lock.NewScript(source("clock", "traces", "wait"))
 	getScript        = lock.NewScript(source("clock", "get"))
-	listScript       = lock.NewScript(source("clock", "list"))
+	listScript       = lock.NewScript(source("clock", "key", "list"))
 	statsScript      = lock.NewScript(source("clock", "stats"))
 	reviveScript     = lock.NewScript(source("clock", "schedule", "revive"))
 	purgeScript      = lock.NewScript(source("clock", "purge"))
 	nowScript        = lock.NewScript(source("clock", "now"))
 	pauseScript      = lock.NewScript(source("pause"))
+	limitScript      = lock.NewScript(source("limit"))
 )
 
 // source joins Lua files. A missing one is found by any test, at start-up.

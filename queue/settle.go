@@ -15,8 +15,9 @@ import (
 // settled, unless the error shows that Redis refused; settling again then
 // reports those that were as lost.
 //
-// A task that was replaced while it ran is due again as its replacement, and one
-// that recurs and was cancelled is gone, whatever the action.
+// A task that was replaced while it ran is due again as its replacement,
+// whatever the action. One whose run was cancelled, or that recurs and was
+// cancelled meanwhile, is gone, unless it was replaced since.
 func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range settlements {
 		if err := checkSettlement(&settlements[i]); err != nil {
@@ -33,18 +34,25 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 	return lost, nil
 }
 
-// settle settles a batch. What is acknowledged takes one argument.
+// settle settles a batch. What is acknowledged, and has neither a lock key nor a
+// result, and is not kept, takes one argument.
 func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
-	args := make([]any, 0, 1+len(part))
+	args := make([]any, 0, 2+len(part))
 	args = append(args, len(part))
 	leases := members(len(part), func(i int) *duly.Delivery { return part[i].Delivery })
 	for i := range leases {
 		args = append(args, leases[i])
 	}
 	for i := range part {
-		if s := &part[i]; s.Action != duly.Acked {
+		switch s := &part[i]; {
+		case s.Action != duly.Acked:
 			args = append(args, i+1, string(s.Action), dueAgain(s), note(s))
+		case s.Delivery.LockKey != "" || s.Delivery.Retain > 0 || len(s.Result) > 0:
+			args = append(args, i+1, string(s.Action), s.Delivery.Retain.Microseconds(), s.Result)
 		}
+	}
+	if slices.ContainsFunc(part, func(s duly.Settlement) bool { return s.Delivery.LockKey != "" }) {
+		args = append(args, q.terms)
 	}
 	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
 	for _, i := range positions(got) {
@@ -54,33 +62,48 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 }
 
 // Extend makes the leases of deliveries last for the given time from now, 500 a
-// round trip. It returns the deliveries whose lease is no longer held.
+// round trip. It returns the deliveries whose lease is no longer held, or whose lock
+// key has been taken from them by force, and those that were cancelled: their leases
+// are extended as well, for as long as their handlers run nobody else may have the
+// tasks.
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
-func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	err = checkLease(lease)
 	if slices.Contains(deliveries, nil) {
 		err = fmt.Errorf("%w: nil delivery", ErrInvalid)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+		return nil, nil, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 	}
 	for part := range slices.Chunk(deliveries, MaxBatch) {
-		args := make([]any, 0, 1+len(part))
-		args = append(args, lease.Microseconds())
+		args := make([]any, 0, 2+len(part))
+		args = append(args, lease.Microseconds(), q.termsFor(part))
 		leases := members(len(part), func(i int) *duly.Delivery { return part[i] })
 		for i := range leases {
 			args = append(args, leases[i])
 		}
 		got, err := q.run(ctx, extendScript, q.keys.forExtend(), args...)
 		if err != nil {
-			return lost, fmt.Errorf("queue: extend in %q: %w", q.name, err)
+			return lost, cancelled, fmt.Errorf("queue: extend in %q: %w", q.name, err)
 		}
-		for _, i := range positions(got) {
+		answer, _ := got.([]any)
+		for _, i := range positions(reply(answer).at(0)) {
 			lost = append(lost, part[i])
 		}
+		for _, i := range positions(reply(answer).at(1)) {
+			cancelled = append(cancelled, part[i])
+		}
 	}
-	return lost, nil
+	return lost, cancelled, nil
+}
+
+// termsFor are the terms of the locks if a delivery has a lock key.
+func (q *Queue) termsFor(part []*duly.Delivery) string {
+	if slices.ContainsFunc(part, func(d *duly.Delivery) bool { return d.LockKey != "" }) {
+		return q.terms
+	}
+	return ""
 }
 
 func checkSettlement(s *duly.Settlement) error {
@@ -99,6 +122,11 @@ func checkSettlement(s *duly.Settlement) error {
 	if s.In < 0 {
 		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
 	}
+	if s.Action == duly.Acked || s.Action == duly.Repeated {
+		if err := checkReport(s.Result); err != nil {
+			return fmt.Errorf("result of %.512q: %w", s.Delivery.ID, err)
+		}
+	}
 	_, err := delay(s.In)
 	return err
 }
@@ -115,14 +143,19 @@ func dueAgain(s *duly.Settlement) int64 {
 	return -s.In.Microseconds()
 }
 
+// note is what settling keeps of how a task fared: its failures, or = and the result
+// of one that is repeated and was done.
 func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
 		return encodeFailure(s.Delivery.Attempt, s.Err)
+	case duly.Dropped:
+		return encodeFailure(0, s.Err) // for those who wait
 	case duly.Repeated:
-		if s.Err != nil {
-			return encodeFailure(0, s.Err)
+		if s.Err == nil {
+			return "=" + string(s.Result)
 		}
+		return encodeFailure(0, s.Err)
 	}
 	return ""
 }

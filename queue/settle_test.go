@@ -214,7 +214,7 @@ func TestSettleOfNothing(t *testing.T) {
 	r := onRedis(t)
 	lost, err := r.q.Settle(t.Context(), nil)
 	must(t, err)
-	late, err := r.q.Extend(t.Context(), nil, time.Second)
+	late, _, err := r.q.Extend(t.Context(), nil, time.Second)
 	must(t, err)
 	if len(lost) != 0 || len(late) != 0 || r.link.scripts.Load() != 0 {
 		t.Fatalf("got %v, %v, and %d scripts", lost, late, r.link.scripts.Load())
@@ -229,7 +229,7 @@ func TestExtendMovesTheLeaseEndOfThoseHeldAndReportsTheRest(t *testing.T) {
 		r.lapse(t, ds["stale"])
 		r.popOne(t, "stale")
 		from := r.now(t)
-		lost, err := r.q.Extend(t.Context(), []*duly.Delivery{ds["a"], ds["gone"], ds["b"], ds["stale"]}, 5*time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), []*duly.Delivery{ds["a"], ds["gone"], ds["b"], ds["stale"]}, 5*time.Hour)
 		to := r.now(t)
 		must(t, err)
 		equal(t, "lost", ids(lost), []string{"gone", "stale"})
@@ -258,7 +258,7 @@ func TestExtendOfThousands(t *testing.T) {
 		deliveries := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...)
 		gone := []*duly.Delivery{deliveries[1], deliveries[queue.MaxBatch]}
 		r.settle(t, duly.Acked, gone...)
-		lost, err := r.q.Extend(t.Context(), deliveries, 2*time.Hour)
+		lost, _, err := r.q.Extend(t.Context(), deliveries, 2*time.Hour)
 		must(t, err)
 		equal(t, "lost", ids(lost), ids(gone))
 	})

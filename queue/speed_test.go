@@ -39,6 +39,10 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 	}
 	r.settle(t, duly.Buried, r.pop(t, queue.MaxBatch)...)
 	leased := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...)
+	finished, running := append(r.pop(t, queue.MaxBatch), r.pop(t, queue.MaxBatch)...), r.pop(t, batch)
+	for _, d := range finished {
+		d.Retain = time.Hour
+	}
 	must(t, r.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
 	must(t, r.ConfigSet(ctx, "slowlog-max-len", "10000").Err())
 
@@ -57,13 +61,24 @@ func TestNoScriptTakes10msAt200000Tasks(t *testing.T) {
 			return err
 		}},
 		{"pop", func(i int) error { popped[i] = r.pop(t, batch); return nil }},
-		{"extend", func(i int) error { _, err := r.q.Extend(ctx, popped[i], time.Hour); return err }},
+		{"extend", func(i int) error { _, _, err := r.q.Extend(ctx, popped[i], time.Hour); return err }},
 		{"settle", func(i int) error { r.settle(t, duly.Retried, popped[i]...); return nil }},
+		{"cancel a run", func(i int) error { _, err := r.q.CancelRunning(ctx, leased[i*batch].ID); return err }},
 		{"reclaim", func(i int) error {
 			r.lapse(t, leased[i*batch:(i+1)*batch]...)
 			_, _, err := r.q.Pop(ctx, 1, time.Hour)
 			return err
 		}},
+		{"progress", func(i int) error { return r.q.Progress(ctx, running[i], []byte(`{"done":0.5}`)) }},
+		{"settle kept", func(i int) error {
+			var settlements []duly.Settlement
+			for _, d := range finished[i*batch : (i+1)*batch] {
+				settlements = append(settlements, duly.Settlement{Delivery: d, Action: duly.Acked, Result: []byte(`"done"`)})
+			}
+			_, err := r.q.Settle(ctx, settlements)
+			return err
+		}},
+		{"wait", func(int) error { _, err := r.q.Wait(ctx, finished[0].ID); return err }},
 		{"cancel", func(i int) error { _, err := r.q.Cancel(ctx, fmt.Sprintf("%06d", n-1-i)); return err }},
 		{"reschedule", func(i int) error {
 			_, err := r.q.Reschedule(ctx, fmt.Sprintf("%06d", n-100-i), queue.In(0))

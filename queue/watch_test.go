@@ -18,7 +18,7 @@ func watch(t *testing.T, r *rig) (hinted <-chan struct{}, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.q.Watch(ctx, func(time.Duration) { hints <- struct{}{} })
+		r.q.Watch(ctx, func(time.Duration) { hints <- struct{}{} }, func(string, uint64) {})
 	}()
 	stop = func() { cancel(); <-done }
 	t.Cleanup(stop)
@@ -105,7 +105,7 @@ func TestAHintTellsHowLongItIs(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			r.q.Watch(ctx, func(in time.Duration) { hints <- in })
+			r.q.Watch(ctx, func(in time.Duration) { hints <- in }, func(string, uint64) {})
 		}()
 		defer func() { cancel(); <-done }()
 		next := func(what string, least, most time.Duration) {

@@ -16,7 +16,8 @@ import (
 var wrong = map[string]func(r *rig, t *testing.T, key string) error{
 	"due": plantString, "leased": plantString, "dead": plantHash, "task": plantString, "next": plantZset,
 	"fail": plantString, "crash": plantZset, "fence": plantHash, "conf": plantString, "stat": plantZset, "lock": plantZset,
-	"trial": plantHash,
+	"trial": plantHash, "parked": plantString, "turns": plantHash, "blocked": plantString, "cancel": plantString,
+	"done": plantHash, "result": plantZset, "progress": plantZset, "wanted": plantHash, "ended": plantZset,
 }
 
 func plantString(r *rig, t *testing.T, key string) error {
@@ -52,10 +53,26 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	for _, id := range []string{"dead 1", "dead 2", "dead 3"} {
 		r.bury(t, id)
 	}
-	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "repeat", "extend", "lapsed", "replaced")
-	r.recur(t, hourly("recurs", "1"), 0)
-	r.popOne(t, "recurs")
+	var kept *duly.Delivery
+	for _, id := range []string{"kept before", "kept"} {
+		task := task(id)
+		task.Retain = time.Hour
+		_, err := r.q.Enqueue(ctx, task)
+		must(t, err)
+		if kept = r.popOne(t, id); id == "kept before" {
+			must(t, r.q.Progress(ctx, kept, []byte("1")))
+			r.settle(t, duly.Acked, kept)
+		}
+	}
+	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "repeat", "extend", "lapsed", "replaced", "running")
+	for _, id := range []string{"recurs", "recurs, cancelled"} {
+		r.recur(t, hourly(id, "1"), 0)
+		r.popOne(t, id)
+	}
+	_, err := r.q.CancelRunning(ctx, "recurs, cancelled")
+	must(t, err)
 	r.enqueue(t, "replaced", queue.OnConflict(queue.Replace))
+	r.enqueue(t, "running", queue.OnConflict(queue.Replace))
 	r.lapse(t, ds["lapsed"])
 	for _, id := range []string{"due 1", "due 2", "due 3"} {
 		r.enqueue(t, id, queue.In(time.Hour))
@@ -71,22 +88,38 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 			return err
 		})
 	}
-	add("extend", func() error { _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
+	add("extend", func() error { _, _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
 	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "repeat": duly.Repeated, "replaced": duly.Acked} {
 		add("settle "+id, func() error {
 			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, At: ds[id].Popped.Add(time.Hour), Err: errors.New("test")}})
 			return err
 		})
 	}
+	add("wait", func() error { _, err := r.q.Wait(ctx, "dead 3"); return err })
 	add("pop", func() error { _, _, err := r.q.Pop(ctx, 2, time.Hour); return err })
 	add("reschedule", func() error { _, err := r.q.Reschedule(ctx, "due 3", queue.In(time.Minute)); return err })
 	add("cancel", func() error { _, err := r.q.Cancel(ctx, "due 3"); return err })
 	add("cancel a run", func() error { _, err := r.q.Cancel(ctx, "recurs"); return err })
 	add("recur", func() error { _, err := r.q.Recur(ctx, hourly("due 1", "1"), in(time.Hour)); return err })
+	add("recur, cancelled", func() error { _, err := r.q.Recur(ctx, hourly("recurs, cancelled", "1"), in(time.Hour)); return err })
+	add("cancel running", func() error { _, err := r.q.CancelRunning(ctx, "running"); return err })
+	add("cancel running, due", func() error { _, err := r.q.CancelRunning(ctx, "due 2"); return err })
+	add("settle cancelled", func() error {
+		_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds["running"], Action: duly.Retried}})
+		return err
+	})
 	add("revive", func() error { _, err := r.q.Revive(ctx, "dead 2"); return err })
 	add("purge", func() error { _, err := r.q.Purge(ctx, 0); return err })
 	add("pause", func() error { return r.q.Pause(ctx) })
 	add("resume", func() error { return r.q.Resume(ctx) })
+	add("limit", func() error { return r.q.SetLimits(ctx, queue.Limits{Running: 100, Rate: 1000}) })
+	add("no limits", func() error { return r.q.SetLimits(ctx, queue.Limits{}) })
+	add("settle kept", func() error {
+		_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: kept, Action: duly.Acked, Result: []byte("1")}})
+		return err
+	})
+	add("progress", func() error { return r.q.Progress(ctx, ds["extend"], []byte("1")) })
+	add("enqueue done", func() error { _, err := r.q.Enqueue(ctx, task("kept before")); return err })
 	add("get", func() error { _, err := r.q.Get(ctx, "due 2"); return err })
 	add("peek", func() error { _, err := r.q.Peek(ctx, 9); return err })
 	add("stats", func() error { _, err := r.q.Stats(ctx); return err })

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,12 +11,13 @@ import (
 const stale = 30 * time.Millisecond
 
 // A backlog holds the flights that wait for a goroutine of the pool, first come,
-// first served.
+// first served, and those that wait until fewer of their kind run.
 type backlog struct {
-	giveBack func(*flight)
-	slow     func() // told when the pool does not keep up
+	giveBack func(f *flight, in time.Duration)
+	slots    *slots
 
 	mu     sync.Mutex // guards what follows
+	kinds  map[string]*kindLimit
 	filled sync.Cond
 	items  []*flight
 	closed bool
@@ -23,8 +25,8 @@ type backlog struct {
 	sweep  *time.Timer // runs while flights wait
 }
 
-func newBacklog(giveBack func(*flight), slow func()) *backlog {
-	b := &backlog{giveBack: giveBack, slow: slow}
+func newBacklog(giveBack func(*flight, time.Duration), s *slots, kinds map[string]int) *backlog {
+	b := &backlog{giveBack: giveBack, slots: s, kinds: newKindLimits(kinds)}
 	b.filled.L = &b.mu
 	return b
 }
@@ -37,12 +39,70 @@ func (b *backlog) put(flights []*flight) {
 		b.all(flights)
 		return
 	}
-	b.items = append(b.items, flights...)
-	for range min(len(flights), b.idle) {
+	before := len(b.items)
+	if len(b.kinds) == 0 {
+		b.items = append(b.items, flights...)
+	} else {
+		b.admit(flights)
+	}
+	for range min(len(b.items)-before, b.idle) {
 		b.filled.Signal()
 	}
 	b.watch()
 	b.mu.Unlock()
+}
+
+// admit adds flights as far as the limits of their kinds allow. mu is held.
+func (b *backlog) admit(flights []*flight) {
+	now := time.Now()
+	for _, f := range flights {
+		k := b.kinds[f.Kind]
+		switch {
+		case k == nil || k.enter(f, now) || f.late(now): // what has expired is not run
+			b.items = append(b.items, f)
+		case len(k.waiting) < k.room():
+			f.queued = now
+			k.waiting = append(k.waiting, f)
+			b.slots.lend()
+		default:
+			b.giveBack(f, k.postpone(now))
+		}
+	}
+}
+
+// leave gives up the place among its kind that a flight has, for one that waits.
+func (b *backlog) leave(f *flight) {
+	if f.limit == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	f.limit.ended(now.Sub(f.queued), now)
+	b.vacate(f.limit, now)
+	b.watch()
+}
+
+// vacate frees a place. Who waits for it came before all that wait for a goroutine
+// only. mu is held.
+func (b *backlog) vacate(k *kindLimit, now time.Time) {
+	k.running--
+	if len(k.waiting) == 0 {
+		return
+	}
+	f := b.next(k)
+	k.enter(f, now)
+	b.items = slices.Insert(b.items, 0, f)
+	b.filled.Signal()
+}
+
+// next takes the first that waits for a place. mu is held.
+func (b *backlog) next(k *kindLimit) *flight {
+	f := k.waiting[0]
+	k.waiting[0] = nil
+	k.waiting = k.waiting[1:]
+	b.slots.recall()
+	return f
 }
 
 // take waits for a flight; false means that the backlog is closed.
@@ -67,6 +127,11 @@ func (b *backlog) take() (*flight, bool) {
 func (b *backlog) close() {
 	b.mu.Lock()
 	left := b.items
+	for _, k := range b.kinds {
+		for len(k.waiting) > 0 {
+			left = append(left, b.next(k))
+		}
+	}
 	b.items, b.closed = nil, true
 	if b.sweep != nil {
 		b.sweep.Stop()
@@ -78,38 +143,59 @@ func (b *backlog) close() {
 
 // watch sees to it that what waits for too long is given back. mu is held.
 func (b *backlog) watch() {
-	if len(b.items) <= b.idle || b.closed {
+	if b.closed {
 		return
 	}
-	wait := time.Until(b.items[0].fetched.Add(stale))
-	if b.sweep == nil {
-		b.sweep = time.AfterFunc(wait, b.sweepStale)
-	} else {
-		b.sweep.Reset(wait)
+	var at time.Time
+	if len(b.items) > b.idle {
+		at = b.items[0].queued.Add(stale)
+	}
+	for _, k := range b.kinds {
+		if len(k.waiting) > 0 && (at.IsZero() || k.waiting[0].queued.Add(kindPause).Before(at)) {
+			at = k.waiting[0].queued.Add(kindPause)
+		}
+	}
+	switch {
+	case at.IsZero():
+	case b.sweep == nil:
+		b.sweep = time.AfterFunc(time.Until(at), b.sweepStale)
+	default:
+		b.sweep.Reset(time.Until(at))
 	}
 }
 
 // sweepStale holds mu until all is given back: what comes after close would find
 // its settler gone.
 func (b *backlog) sweepStale() {
-	before := time.Now().Add(-stale)
+	now := time.Now()
+	before := now.Add(-stale)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := 0
-	for n < len(b.items)-b.idle && !b.items[n].fetched.After(before) {
+	for n < len(b.items)-b.idle && !b.items[n].queued.After(before) {
 		n++
 	}
 	old := b.items[:n:n]
 	b.items = b.items[n:]
-	b.watch()
 	if len(old) > 0 {
-		b.slow()
+		b.slots.slow()
 		b.all(old)
 	}
+	for _, f := range old {
+		if f.limit != nil {
+			b.vacate(f.limit, now)
+		}
+	}
+	for _, k := range b.kinds {
+		for len(k.waiting) > 0 && !k.waiting[0].queued.After(now.Add(-kindPause)) {
+			b.giveBack(b.next(k), k.pause(now))
+		}
+	}
+	b.watch()
 }
 
 func (b *backlog) all(flights []*flight) {
 	for _, f := range flights {
-		b.giveBack(f)
+		b.giveBack(f, 0)
 	}
 }

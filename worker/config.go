@@ -62,6 +62,17 @@ type Config struct {
 	// is replaced. One that is taken out of this list goes on until it is cancelled.
 	// Default: none.
 	Recurring []Recurring
+	// KindLimits bounds how many handlers of a kind run at once in this worker, by
+	// kind. It holds up no other kind: what is over its limit takes no goroutine and
+	// no slot. As many tasks as the limit, and a few more of a quick kind, wait in the
+	// worker for up to a second; the rest are given back, with no attempt burned, and
+	// come again in a second, or sooner if the kind is quick. If there are many they
+	// come one by one, a hundred a second or twice as many as the handlers do, and are
+	// away for 10 minutes at most. Those that wait in the worker are started in due
+	// order; of those that were given back some start before others that were due
+	// before them. To bound what all workers run, give the kind a queue of its own
+	// and that a limit. Default: none; at least 1 each.
+	KindLimits map[string]int
 
 	// Logger takes what happens. Task IDs, kinds and errors are logged, payloads
 	// are not. Default: warnings and errors to stderr.
@@ -115,6 +126,11 @@ func (c Config) validate(sources []Source) error {
 	}
 	if c.Strict && len(c.Weights) > 0 {
 		return fmt.Errorf("%w: Weights of sources that are Strict", ErrInvalid)
+	}
+	for kind, most := range c.KindLimits {
+		if most < 1 {
+			return fmt.Errorf("%w: KindLimits[%q] = %d is under 1", ErrInvalid, kind, most)
+		}
 	}
 	for name, weight := range c.Weights {
 		if !names[name] {

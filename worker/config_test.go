@@ -36,6 +36,7 @@ func TestRunRefusesBadSettings(t *testing.T) {
 		"strict weights":           {done, worker.Config{Strict: true, Weights: map[string]int{"q": 1}}, q, `Weights of sources that are Strict`},
 		"weight zero":              {done, worker.Config{Weights: map[string]int{"q": 0}}, q, `Weights["q"] = 0 is not between 1 and 1000`},
 		"weight too high":          {done, worker.Config{Weights: map[string]int{"q": 1001}}, q, `Weights["q"] = 1001`},
+		"limit of a kind":          {done, worker.Config{KindLimits: map[string]int{"k": 0}}, q, `KindLimits["k"] = 0 is under 1`},
 		"no source":                {done, worker.Config{}, nil, "no source"},
 		"nil source":               {done, worker.Config{}, []worker.Source{nil}, "nil source"},
 		"two sources of one name":  {done, worker.Config{}, []worker.Source{newFake("q"), newFake("q")}, `two sources named "q"`},
@@ -59,11 +60,11 @@ func TestRunTakesGoodSettings(t *testing.T) {
 	for name, cfg := range map[string]worker.Config{
 		"least": {
 			Concurrency: 1, Lease: 100 * time.Millisecond, Timeout: -1, MaxAttempts: 1, DrainTimeout: -1,
-			CancelTimeout: 1, UnknownDelay: 1, Weights: map[string]int{"q": 1},
+			CancelTimeout: 1, UnknownDelay: 1, Weights: map[string]int{"q": 1}, KindLimits: map[string]int{"k": 1},
 		},
 		"greatest": {
 			Concurrency: 10_000, Lease: 24 * time.Hour, Timeout: math.MaxInt64, MaxAttempts: math.MaxInt, DrainTimeout: math.MaxInt64,
-			CancelTimeout: math.MaxInt64, UnknownDelay: math.MaxInt64, Weights: map[string]int{"q": 1000},
+			CancelTimeout: math.MaxInt64, UnknownDelay: math.MaxInt64, Weights: map[string]int{"q": 1000}, KindLimits: map[string]int{"k": math.MaxInt},
 		},
 		"none": {},
 	} {

@@ -39,6 +39,7 @@ func TestAHandlersContextTellsItsEndHoweverItIsAsked(t *testing.T) {
 		duly.ErrTimeout:   func(cfg *worker.Config, _ *fake) { cfg.Timeout = 2 * time.Second },
 		duly.ErrLeaseLost: func(_ *worker.Config, f *fake) { f.before = on("extend", away) },
 		duly.ErrStopping:  func(*worker.Config, *fake) {},
+		duly.ErrCancelled: func(*worker.Config, *fake) {},
 	}
 	for name, look := range looks {
 		for want, prepare := range ends {
@@ -56,6 +57,9 @@ func TestAHandlersContextTellsItsEndHoweverItIsAsked(t *testing.T) {
 					pass(time.Second)
 					if errors.Is(want, duly.ErrStopping) {
 						r.cancel()
+					}
+					if errors.Is(want, duly.ErrCancelled) {
+						f.cancel("a")
 					}
 					if err := <-got; !errors.Is(err, want) {
 						t.Errorf("the context ended with %v, want %v", err, want)

@@ -44,20 +44,20 @@ func (p *patient) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.
 	return ds, wait, err
 }
 
-func (p *patient) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+func (p *patient) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	p.mu.Lock()
 	p.extended += len(ds)
 	p.mu.Unlock()
 	return p.Queue.Extend(ctx, ds, lease)
 }
 
-func (p *patient) Watch(ctx context.Context, hint func(in time.Duration)) {
+func (p *patient) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
 	p.Queue.Watch(ctx, func(in time.Duration) {
 		p.mu.Lock()
 		p.empty = time.Time{}
 		p.mu.Unlock()
 		hint(in)
-	})
+	}, cancel)
 }
 
 // dayHandlers are those of a day.

@@ -17,7 +17,7 @@
 //
 //	fetch ──▶ backlog ──▶ pool ──▶ settle
 //	  ▲                    │ one handler a goroutine, with a deadline
-//	  │                    keep: extends leases, cancels what has lost its own
+//	  │                    keep: extends leases, ends what has lost its own or is cancelled
 //	  └ sleeps until the next due time, a hint, or a free slot
 //
 // Each source has a fetcher, a keeper and a settler; the pool, its backlog and
@@ -61,9 +61,14 @@
 //     schedule goes on. The error is logged and kept as the task's LastError.
 //   - [duly.Snooze]: this tick waits, if need be past others.
 //   - Expired, if the task has Expires: the schedule has ended.
+//   - Cancelled while it ran: this run was the last, however it ends.
 //   - Its workers died, MaxCrashes times in a row, or its schedule cannot be read:
 //     it goes to the dead letter and stays there, also when workers are started
 //     again, which log it as an error. Revive it, or change it.
+//
+// Those who wait for the task are told how the run has ended that is under way or
+// next: [duly.Acked] with the result if it was done, else [duly.Repeated] with the
+// error. A lock key excludes ticks like other runs.
 //
 // To end a schedule, take it out of Recurring everywhere and cancel the task. If it
 // runs, that run is the last. A worker that is started with an old Recurring changes
@@ -75,10 +80,19 @@
 //     while its lease is held.
 //   - A task that has expired is not run but buried or dropped, also if it was due
 //     in time and there was no slot, and also if it was to be retried.
+//   - No more handlers of a kind run at once than KindLimits allows, and those that
+//     wait for one another hold up no other kind.
 //   - A lease is extended for as long as its handler runs. If that fails, the
 //     handler's context ends before the lease does, by the local monotonic clock,
 //     whatever the network does.
 //   - A task is never given back while its handler runs.
+//   - A run that is cancelled is told: its handler's context ends with
+//     ErrCancelled, or it is not begun. Unless the handler returns nil, the task is
+//     dropped. If the source's message is lost, the next extension of the lease
+//     tells it, after a third of the lease at most.
+//   - What a handler has set as its result is recorded if it returns nil, together with
+//     that; the result of a failed attempt is not. Progress is recorded when it is
+//     reported, without waiting for other tasks.
 //   - A panic, or a handler that ends its goroutine, is a failed attempt.
 //   - Redis being away is no error: the worker waits with a growing pause and
 //     says so once, and once more when it is back.
@@ -90,7 +104,13 @@
 //
 // # Caveats
 //
-// A handler that ignores its context keeps its slot and its lease for as long as
-// it runs. A worker that is killed leaves its tasks to their leases: others run
-// them when these have run out. Run takes no signals and closes no client.
+// A kind over its limit is popped like any other and given back: with ten thousand
+// such tasks due that is 200 calls a second of a worker, for as long as they are.
+// What is given back has a later due time, from which a Grace is counted. A kind that is often over its limit is
+// better off in a queue of its own, with queue.Limits.
+//
+// A handler that ignores its context, also if it was cancelled, keeps its slot and
+// its lease for as long as it runs. A worker that is killed leaves its tasks to
+// their leases: others run them when these have run out. Run takes no signals and
+// closes no client.
 package worker

@@ -91,6 +91,42 @@ func ExampleWorker_Run() {
 	// due 0 <nil>
 }
 
+// A run is cancelled from any process. Its handler is told why its context ends,
+// and whatever error it then returns, the task is not tried again.
+func Example_cancelRunning() {
+	orders, end := exampleQueue()
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	began := make(chan struct{})
+	mux := duly.NewMux()
+	CancelOrder.Handle(mux, func(ctx context.Context, _ CancelArgs, _ *duly.Delivery) error {
+		close(began)
+		<-ctx.Done()
+		fmt.Println(context.Cause(ctx))
+		return ctx.Err()
+	})
+	task := CancelOrder.Task(CancelArgs{OrderID: "42"})
+	if _, err := orders.Enqueue(ctx, task); err != nil {
+		fmt.Println(err)
+	}
+	go func() {
+		<-began
+		if _, err := orders.CancelRunning(ctx, "cancel:42"); err != nil {
+			fmt.Println(err)
+		}
+		stop()
+	}()
+
+	_ = worker.New(mux, worker.Config{Lease: 300 * time.Millisecond}, orders).Run(ctx)
+	info, err := orders.Get(context.Background(), "cancel:42")
+	fmt.Println(info.State, err)
+	// Output:
+	// duly: task cancelled
+	// missing <nil>
+}
+
 // A mistake in the settings is reported when the worker is to run.
 func ExampleWorker_Run_invalid() {
 	err := worker.New(duly.NewMux(), worker.Config{Concurrency: -1}).Run(context.Background())

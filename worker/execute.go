@@ -66,7 +66,7 @@ func (x *executor) execute(f *flight) {
 		timeout = f.Timeout
 	}
 	if !f.start(x.base, &x.stopped, timeout) {
-		f.settler.put(f, duly.Settlement{Action: duly.Released}) // which finds it lost
+		x.unstarted(f)
 		return
 	}
 	x.running.Add(1)
@@ -77,13 +77,41 @@ func (x *executor) execute(f *flight) {
 		f.ctx.end(nil)
 		x.counters.running.Add(-1)
 		x.running.Add(-1)
-		verdict.Delivery = f.Delivery
-		verdict = EndTick(verdict, f.now())
+		if verdict.Delivery = f.Delivery; !f.wasCancelled() { // else it was the last tick
+			verdict = EndTick(verdict, f.now())
+		}
 		x.tell(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 	}()
-	defer func() { verdict = x.judge(&f.ctx, f.Delivery, answer) }()
+	defer func() {
+		if verdict = x.judge(&f.ctx, f.Delivery, answer); verdict.Action != duly.Acked && f.wasCancelled() {
+			verdict = x.cancelled(verdict.Err)
+		}
+	}()
 	answer = x.call(&f.ctx, f.Delivery)
+}
+
+// unstarted settles a flight that was lost, or cancelled, before it began.
+func (x *executor) unstarted(f *flight) {
+	verdict := duly.Settlement{Action: duly.Released} // which finds it lost
+	if f.wasCancelled() {
+		verdict = x.cancelled(nil)
+		x.tell(f.Delivery, &verdict)
+	}
+	f.settler.put(f, verdict)
+}
+
+// cancelled is the verdict on a run that was cancelled before its handler was done,
+// or called. Err is what that returned.
+func (x *executor) cancelled(err error) duly.Settlement {
+	x.counters.cancelled.Add(1)
+	switch {
+	case err == nil:
+		err = duly.ErrCancelled
+	case !errors.Is(err, duly.ErrCancelled):
+		err = fmt.Errorf("%w: %w", duly.ErrCancelled, err)
+	}
+	return duly.Settlement{Action: duly.Dropped, Err: err}
 }
 
 // expired logs that no attempt is made, at a level that a flood of late tasks bears.
@@ -143,7 +171,7 @@ func (x *executor) attempts(d *duly.Delivery) int {
 // of a backoff, is a failure.
 func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) (verdict duly.Settlement) {
 	if err == nil {
-		return duly.Settlement{Action: duly.Acked}
+		return duly.Settlement{Action: duly.Acked, Result: d.Result()}
 	}
 	defer func() {
 		if value := recover(); value != nil {
@@ -187,6 +215,9 @@ func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
 	switch {
 	case errors.As(verdict.Err, &panicked):
 		log.Error("handler panicked", zap.Error(verdict.Err), zap.ByteString("stack", panicked.Stack))
+	case verdict.Action == duly.Dropped && errors.Is(verdict.Err, duly.ErrCancelled):
+		log.Info("task cancelled", zap.Error(verdict.Err))
+		return
 	case errors.Is(verdict.Err, duly.ErrNoHandler):
 		if x.unknown.allow(time.Now()) {
 			log.Warn("no handler for this kind, given back for later", zap.Duration("in", verdict.In))

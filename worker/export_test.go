@@ -7,11 +7,11 @@ import "time"
 // is given back once release is closed, and closed is closed with the backlog.
 func SweepAndClose(release <-chan struct{}) (closed <-chan struct{}) {
 	sweeping, ended := make(chan struct{}), make(chan struct{})
-	b := newBacklog(func(*flight) {
+	b := newBacklog(func(*flight, time.Duration) {
 		close(sweeping)
 		<-release
-	}, func() {})
-	b.put([]*flight{{fetched: time.Now().Add(-stale)}})
+	}, newSlots(1, false), nil)
+	b.put([]*flight{{queued: time.Now().Add(-stale)}})
 	<-sweeping
 	go func() {
 		defer close(ended)

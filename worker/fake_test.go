@@ -27,6 +27,7 @@ type fake struct {
 	before, after hook       // come before and after a call has its effect
 	tasks         map[string]*stored
 	hints         []func(in time.Duration)
+	cancels       []func(id string, fence uint64)
 	fence         uint64
 	calls         []call
 	settled       []duly.Settlement // those that had an effect
@@ -44,6 +45,9 @@ type stored struct {
 	failures int
 	crashes  int
 	dead     bool
+	progress string
+
+	cancelled bool // its run was
 }
 
 // A call is a call of a fake that had its effect.
@@ -89,9 +93,9 @@ func (f *fake) hint(in time.Duration) {
 	}
 }
 
-func (f *fake) Watch(ctx context.Context, hint func(in time.Duration)) {
+func (f *fake) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
 	f.mu.Lock()
-	f.hints = append(f.hints, hint)
+	f.hints, f.cancels = append(f.hints, hint), append(f.cancels, cancel)
 	f.mu.Unlock()
 	f.wake() // for hints that were missed
 	<-ctx.Done()
@@ -166,6 +170,10 @@ func (f *fake) runnable(now time.Time) []*stored {
 		if !s.until.IsZero() && !now.Before(s.until) {
 			s.until = time.Time{}
 			s.crashes++
+			if s.cancelled {
+				delete(f.tasks, s.task.ID)
+				continue
+			}
 		}
 		if !s.dead && s.until.IsZero() && !now.Before(s.due) {
 			found = append(found, s)
@@ -196,18 +204,51 @@ func (f *fake) held(d *duly.Delivery) *stored {
 	return nil
 }
 
-func (f *fake) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost []*duly.Delivery, err error) {
+// cancel cancels the run of a task, and tells its workers unless it is mute.
+func (f *fake) cancel(id string) {
+	f.mu.Lock()
+	s, cancels := f.tasks[id], f.cancels
+	s.cancelled = true
+	fence := s.fence
+	f.mu.Unlock()
+	for _, cancel := range cancels {
+		if !f.mute {
+			cancel(id, fence)
+		}
+	}
+}
+
+func (f *fake) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	err = f.call(ctx, "extend", func(now time.Time) call {
 		for _, d := range ds {
-			if s := f.held(d); s != nil {
-				s.until = now.Add(lease)
-			} else {
+			s := f.held(d)
+			if s == nil {
 				lost = append(lost, d)
+				continue
+			}
+			if s.until = now.Add(lease); s.cancelled {
+				cancelled = append(cancelled, d)
 			}
 		}
 		return call{n: len(ds)}
 	})
-	return lost, err
+	return lost, cancelled, err
+}
+
+func (f *fake) Progress(ctx context.Context, d *duly.Delivery, progress []byte) error {
+	held := true
+	err := f.call(ctx, "progress", func(time.Time) call {
+		if s := f.held(d); s != nil {
+			s.progress = string(progress)
+		} else {
+			held = false
+		}
+		return call{n: 1}
+	})
+	if err == nil && !held {
+		return duly.ErrLeaseLost
+	}
+	return err
 }
 
 func (f *fake) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error) {
@@ -233,7 +274,11 @@ func (f *fake) settle(end duly.Settlement, now time.Time) bool {
 		return false
 	}
 	s.until, s.crashes = time.Time{}, 0
-	switch end.Action {
+	action := end.Action
+	if s.cancelled {
+		action = duly.Dropped // or acked, which is the same here
+	}
+	switch action {
 	case duly.Acked, duly.Dropped:
 		delete(f.tasks, s.task.ID)
 	case duly.Buried:
@@ -275,16 +320,18 @@ func (f *fake) ends(ids ...string) []duly.Settlement {
 }
 
 // leased counts the tasks that are out.
-func (f *fake) leased() int {
+func (f *fake) leased() int { return len(f.out()) }
+
+// out returns the IDs of the tasks that are out.
+func (f *fake) out() (ids []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := 0
-	for _, s := range f.tasks {
+	for id, s := range f.tasks {
 		if time.Now().Before(s.until) {
-			n++
+			ids = append(ids, id)
 		}
 	}
-	return n
+	return ids
 }
 
 // left counts the tasks that are there, in whatever state.

@@ -58,6 +58,8 @@ func (f *fetcher) pop(ctx context.Context, n int) (got int, wait time.Duration, 
 	ctx, cancel := context.WithTimeout(ctx, min(callMost, f.lease/2))
 	defer cancel()
 	f.hints.clear()
+	f.keeper.expect()
+	defer f.keeper.expected()
 	sent := time.Now()
 	deliveries, wait, err := f.source.Pop(ctx, n, f.lease)
 	if err != nil || len(deliveries) == 0 {
@@ -71,8 +73,9 @@ func (f *fetcher) board(deliveries []*duly.Delivery, sent time.Time) {
 	now := time.Now()
 	flights := make([]*flight, len(deliveries))
 	for i, d := range deliveries {
+		d.ReportTo(f.source)
 		flights[i] = new(flight) // each for itself: one that stays would keep all payloads
-		flights[i].Delivery, flights[i].settler, flights[i].fetched = d, f.settler, now
+		flights[i].Delivery, flights[i].settler, flights[i].fetched, flights[i].queued = d, f.settler, now, now
 		flights[i].until, flights[i].renewal = leaseEnd(sent, f.lease), sent.Add(f.lease/3)
 	}
 	f.keeper.add(flights)

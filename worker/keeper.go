@@ -8,16 +8,17 @@ import (
 	"github.com/dulyhq/duly"
 )
 
-// A keeper extends the leases of one source's flights, and loses those whose
-// lease has ended.
+// A keeper extends the leases of one source's flights, loses those whose lease has
+// ended, and finds those that are cancelled.
 type keeper struct {
 	source Source
 	lease  time.Duration
 	health *health
 
-	mu   sync.Mutex
-	held []*flight     // guarded by mu, each at its place
-	wake chan struct{} // something is held again
+	mu    sync.Mutex        // guards what follows, but for wake
+	held  []*flight         // each at its place
+	early map[string]uint64 // what is cancelled while a pop is under way, which may bring it; else nil
+	wake  chan struct{}     // something is held again
 }
 
 func newKeeper(source Source, lease time.Duration, h *health) *keeper {
@@ -36,6 +37,39 @@ func (k *keeper) add(flights []*flight) {
 	for _, f := range flights {
 		f.place = len(k.held)
 		k.held = append(k.held, f)
+		if fence, ok := k.early[f.ID]; ok && f.Fence <= fence {
+			f.cancel()
+		}
+	}
+}
+
+// expect tells that a pop is about to be sent: what is cancelled from now on may be
+// what it brings.
+func (k *keeper) expect() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.early = make(map[string]uint64)
+}
+
+// expected tells that the pop is over, and what it brought added.
+func (k *keeper) expected() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.early = nil
+}
+
+// cancel cancels the flight of an ID, unless its fence is higher: that is a later
+// run.
+func (k *keeper) cancel(id string, fence uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.early != nil {
+		k.early[id] = fence
+	}
+	for _, f := range k.held { // few IDs are cancelled, so they are not kept by ID
+		if f.ID == id && f.Fence <= fence {
+			f.cancel()
+		}
 	}
 }
 
@@ -142,7 +176,7 @@ func (k *keeper) extend(ctx context.Context, flights []*flight) {
 		deliveries[i], byDelivery[f.Delivery] = f.Delivery, f
 	}
 	sent := time.Now()
-	lost, err := k.source.Extend(call, deliveries, k.lease)
+	lost, cancelled, err := k.source.Extend(call, deliveries, k.lease)
 	if ctx.Err() == nil {
 		k.health.report(err)
 	}
@@ -151,6 +185,11 @@ func (k *keeper) extend(ctx context.Context, flights []*flight) {
 		delete(byDelivery, d)
 		f.lose()
 		k.remove([]*flight{f})
+	}
+	for _, d := range cancelled {
+		if f := byDelivery[d]; f != nil { // else it is lost as well
+			f.cancel()
+		}
 	}
 	for _, f := range byDelivery {
 		f.mu.Lock()

@@ -297,8 +297,8 @@ func (c *cutOff) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.D
 	return c.fake.Pop(ctx, n, lease)
 }
 
-func (c *cutOff) Extend(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) {
-	return nil, errAway
+func (c *cutOff) Extend(context.Context, []*duly.Delivery, time.Duration) (lost, cancelled []*duly.Delivery, err error) {
+	return nil, nil, errAway
 }
 
 func (c *cutOff) Settle(context.Context, []duly.Settlement) ([]*duly.Delivery, error) {

@@ -35,6 +35,7 @@ type process struct {
 	Lease      time.Duration
 	MaxCrashes int
 	Every      string // the schedule of a recurring task, if any
+	Logbook    string // file of the runs of exclusive tasks, if those are to be run
 }
 
 // A child is a worker process under way.
@@ -113,7 +114,11 @@ func processMain() int {
 	if p.Every != "" {
 		cfg.Recurring = []worker.Recurring{worker.Every(p.Every, duly.Task{ID: "tick", Kind: "takes", Payload: []byte("60ms")})}
 	}
-	if err := worker.New(effects(log), cfg, witness{q, log}).Run(ctx); err != nil {
+	mux, source := effects(log), worker.Source(witness{q, log})
+	if p.Logbook != "" {
+		mux, source = exclusives(p.Logbook), q
+	}
+	if err := worker.New(mux, cfg, source).Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -179,6 +184,11 @@ func effects(log *redis.Client) *duly.Mux {
 	})
 	mux.HandleFunc("hold", func(ctx context.Context, _ *duly.Delivery) error {
 		<-ctx.Done()
+		return ctx.Err()
+	})
+	mux.HandleFunc("told", func(ctx context.Context, d *duly.Delivery) error {
+		<-ctx.Done()
+		_ = log.RPush(context.WithoutCancel(ctx), "told", fmt.Sprint(d.ID, " ", context.Cause(ctx))).Err()
 		return ctx.Err()
 	})
 	mux.HandleFunc("poison", func(context.Context, *duly.Delivery) error {

@@ -115,6 +115,21 @@ func (s *slots) free(n, done int) {
 	s.serve()
 }
 
+// lend frees the slot of a task that waits for something else than a goroutine.
+func (s *slots) lend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out--
+	s.serve()
+}
+
+// recall takes a slot that was lent, also if that is one too many.
+func (s *slots) recall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out++
+}
+
 // adapt sets how much is fetched ahead by how much is done.
 func (s *slots) adapt(now time.Time) {
 	window := now.Sub(s.since)

@@ -18,6 +18,14 @@ type Stats struct {
 	// Skipped counts the ticks that were too late for their Grace. They count as
 	// Repeated too, or as Lost.
 	Skipped int64
+	// Limited counts the deliveries given back because as many of their kind ran as
+	// Config.KindLimits allows. They count as Released too, or as Lost.
+	Limited int64
+
+	// Cancelled counts the deliveries that were cancelled before their handler was
+	// done, if the worker was told before it was over. They count as Dropped too, or
+	// as Lost.
+	Cancelled int64
 
 	// Lost counts the deliveries whose lease was lost before they were settled:
 	// they run again.
@@ -32,7 +40,8 @@ type Stats struct {
 }
 
 type counters struct {
-	running, acked, dropped, retried, released, buried, repeated, expired, skipped, lost, panics, unknown, stuck atomic.Int64
+	running, acked, dropped, retried, released, buried, repeated       atomic.Int64
+	expired, skipped, limited, cancelled, lost, panics, unknown, stuck atomic.Int64
 }
 
 // Stats counts what the worker has done. It may be called at any time.
@@ -41,7 +50,7 @@ func (w *Worker) Stats() Stats {
 	return Stats{
 		Running: int(c.running.Load()), Acked: c.acked.Load(), Dropped: c.dropped.Load(), Retried: c.retried.Load(),
 		Released: c.released.Load(), Buried: c.buried.Load(), Repeated: c.repeated.Load(),
-		Expired: c.expired.Load(), Skipped: c.skipped.Load(), Lost: c.lost.Load(),
-		Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
+		Expired: c.expired.Load(), Skipped: c.skipped.Load(), Limited: c.limited.Load(),
+		Cancelled: c.cancelled.Load(), Lost: c.lost.Load(), Panics: c.panics.Load(), Unknown: c.unknown.Load(), Stuck: c.stuck.Load(),
 	}
 }

@@ -26,8 +26,9 @@ func SkipTick(d *duly.Delivery, now time.Time) (duly.Settlement, bool) {
 // EndTick makes of how a delivery would be settled at now, a time of the source's
 // clock, how it is if its task recurs. One that was done, buried or dropped, or
 // that would be retried no sooner than its next tick, is repeated at that, without
-// an error if it was done; a retry before that, and what was released, stay as they
-// are. So does what does not recur.
+// an error but with its result if it was done; a retry before that, and what was
+// released, stay as they are. So does what does not recur. A run that was cancelled
+// is for the caller to leave alone: it was the last.
 func EndTick(verdict duly.Settlement, now time.Time) duly.Settlement {
 	d := verdict.Delivery
 	if d.Every == "" || verdict.Action == duly.Released {
@@ -40,7 +41,7 @@ func EndTick(verdict duly.Settlement, now time.Time) duly.Settlement {
 	if verdict.Action == duly.Retried && now.Add(verdict.In).Before(next) {
 		return verdict
 	}
-	return duly.Settlement{Delivery: d, Action: duly.Repeated, At: next, Err: verdict.Err}
+	return duly.Settlement{Delivery: d, Action: duly.Repeated, At: next, Err: verdict.Err, Result: verdict.Result}
 }
 
 // nextAfter is the first tick that is after a delivery was due and after now: those

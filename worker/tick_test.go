@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestWhatDoesNotRecurIsSettledAsItWas(t *testing.T) {
 	d := &duly.Delivery{Task: duly.Task{ID: "once"}, Due: time.Unix(1, 0)}
 	for _, action := range []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried} {
 		how := duly.Settlement{Delivery: d, Action: action, In: time.Hour, Err: errBoom}
-		if end := worker.EndTick(how, time.Now()); end != how {
+		if end := worker.EndTick(how, time.Now()); !reflect.DeepEqual(end, how) {
 			t.Errorf("%s became %+v", action, end)
 		}
 	}

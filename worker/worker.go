@@ -90,9 +90,14 @@ type pool struct {
 }
 
 func (w *Worker) newPool(base context.Context, cfg Config) *pool {
-	giveBack := func(f *flight) { f.settler.put(f, duly.Settlement{Action: duly.Released}) }
+	giveBack := func(f *flight, in time.Duration) {
+		if in > 0 {
+			w.counters.limited.Add(1)
+		}
+		f.settler.put(f, duly.Settlement{Action: duly.Released, In: in})
+	}
 	p := &pool{slots: newSlots(cfg.Concurrency, cfg.Strict), done: make(chan struct{})}
-	p.backlog = newBacklog(giveBack, p.slots.slow)
+	p.backlog = newBacklog(giveBack, p.slots, cfg.KindLimits)
 	p.executor = &executor{
 		handler: w.handler, base: base, timeout: cfg.Timeout, maxAttempts: cfg.MaxAttempts,
 		backoff: cfg.Backoff, unknownDelay: cfg.UnknownDelay, log: cfg.Logger, counters: &w.counters,
@@ -123,8 +128,15 @@ func (p *pool) loop(g *errgroup.Group) error {
 			ended = true
 			return nil
 		}
-		p.executor.execute(f)
+		p.run(f)
 	}
+}
+
+// run runs a flight, and gives up its place among its kind also if the handler
+// ends the goroutine.
+func (p *pool) run(f *flight) {
+	defer p.backlog.leave(f)
+	p.executor.execute(f)
 }
 
 // feeds are the loops around the sources.
@@ -147,8 +159,8 @@ func (w *Worker) startFeeds(ctx context.Context, cfg Config, p *pool) *feeds {
 		}
 		all.settlers = append(all.settlers, s)
 		all.fetching.Go(func() { f.run(ctx, lasting) })
-		all.fetching.Go(func() { source.Watch(ctx, f.hints.add) })
 		all.keeping.Go(func() { k.run(lasting) })
+		all.keeping.Go(func() { source.Watch(lasting, f.hints.add, k.cancel) }) // a drain can be cut short by cancelling
 		all.settling.Go(func() { s.run(lasting) })
 	}
 	return all

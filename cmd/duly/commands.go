@@ -32,7 +32,7 @@ func stats(ctx context.Context, t *tool, args []string) error {
 
 func list(ctx context.Context, t *tool, args []string) error {
 	flags := newFlags("list")
-	state := flags.String("state", string(queue.Due), "due, leased or dead")
+	state := flags.String("state", string(queue.Due), "due, parked, leased, dead or done")
 	offset := flags.Int("offset", 0, "how many to leave out")
 	limit := flags.Int("limit", 20, "how many to list, at most 1000")
 	payload := flags.Bool("payload", false, "show payloads")
@@ -75,6 +75,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	onExpiry := flags.String("on-expiry", "", "what becomes of it then: bury (default) or drop")
 	every := flags.String("every", "", "the schedule of a task that recurs, as '@every 10m' or 'CRON_TZ=Europe/Berlin 30 2 * * *'")
 	grace := flags.Duration("grace", 0, "how late a run of it may start; later it is skipped")
+	retain := flags.Duration("retain", 0, "how long it is kept when it is done")
 	conflict := flags.String("on-conflict", string(queue.Keep), "keep, replace or earliest")
 	q, words, err := t.queue(flags, args, 2, 2)
 	if err != nil {
@@ -84,7 +85,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload), Every: *every, Grace: *grace}
+	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload), Retain: *retain, Every: *every, Grace: *grace}
 	switch {
 	case *expires == "" && *onExpiry != "":
 		return fmt.Errorf("%w: -on-expiry without -expires", errUsage)
@@ -151,16 +152,22 @@ func moment(flag, text string) (time.Time, error) {
 }
 
 func cancel(ctx context.Context, t *tool, args []string) error {
-	q, ids, err := t.queue(newFlags("cancel"), args, 2, -1)
+	flags := newFlags("cancel")
+	running := flags.Bool("running", false, "cancel those that run as well: their handlers are told to end")
+	q, ids, err := t.queue(flags, args, 2, -1)
 	if err != nil {
 		return err
 	}
+	verb, on := q.Cancel, []queue.State{queue.Due, lastRun}
+	if *running {
+		verb, on = q.CancelRunning, append(on, queue.Leased)
+	}
 	for _, id := range ids {
-		found, err := q.Cancel(ctx, id)
+		found, err := verb(ctx, id)
 		if err != nil {
 			return err
 		}
-		if found == queue.Leased {
+		if found == queue.Leased && !*running {
 			info, err := q.Get(ctx, id)
 			if err != nil {
 				return err
@@ -169,7 +176,7 @@ func cancel(ctx context.Context, t *tool, args []string) error {
 				found = lastRun
 			}
 		}
-		if err := t.out.found(id, found, "cancelled"); err != nil {
+		if err := t.out.found(id, found, "cancelled", on...); err != nil {
 			return err
 		}
 	}
@@ -192,7 +199,7 @@ func reschedule(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	return t.out.found(words[0], found, "rescheduled")
+	return t.out.found(words[0], found, "rescheduled", queue.Due)
 }
 
 func revive(ctx context.Context, t *tool, args []string) error {
@@ -270,4 +277,40 @@ func resume(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	return q.Resume(ctx)
+}
+
+// limit changes the limits whose flags are given and shows all.
+func limit(ctx context.Context, t *tool, args []string) error {
+	flags := newFlags("limit")
+	running := flags.Int("running", 0, "how many tasks run at once over all workers; 0 is no limit")
+	rate := flags.Float64("rate", 0, "how many tasks start in a second over all workers; 0 is no limit")
+	burst := flags.Int("burst", 0, "how many may start at once; by default what the rate brings in 10 ms, at least 1")
+	q, _, err := t.queue(flags, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	limits, err := q.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	if given["running"] {
+		limits.Running = *running
+	}
+	if given["rate"] {
+		limits.Rate, limits.Burst = *rate, 0
+	}
+	if given["burst"] {
+		limits.Burst = *burst
+	}
+	if given["running"] || given["rate"] || given["burst"] {
+		if err := q.SetLimits(ctx, limits); err != nil {
+			return err
+		}
+		if limits, err = q.Limits(ctx); err != nil {
+			return err
+		}
+	}
+	return t.out.limits(limits)
 }

@@ -2,7 +2,7 @@
 // what died, and why.
 //
 // Its exit status is 0 if all went well, 1 if it did not, 2 if the command line
-// is wrong.
+// is wrong; and of wait 3, 4 or 5 if the task was dropped, buried or cancelled.
 package main
 
 import (
@@ -48,12 +48,14 @@ func commands() []command {
 		{"list", "QUEUE", "list tasks of a state, the earliest first", list},
 		{"get", "QUEUE ID", "show one task", get},
 		{"enqueue", "QUEUE KIND", "add a task, its payload from a flag or standard input", enqueue},
-		{"cancel", "QUEUE ID...", "remove tasks that have not started", cancel},
+		{"wait", "QUEUE ID", "wait until a task has ended; status 3 dropped, 4 buried, 5 cancelled", wait},
+		{"cancel", "QUEUE ID...", "remove tasks that have not started, or with -running any", cancel},
 		{"reschedule", "QUEUE ID", "make a task due at another time", reschedule},
 		{"revive", "QUEUE [ID...]", "make dead tasks due again", revive},
 		{"purge", "QUEUE", "remove dead tasks for good", purge},
 		{"pause", "QUEUE", "stop popping", pause},
 		{"resume", "QUEUE", "pop again", resume},
+		{"limit", "QUEUE", "show or set how many tasks run at once, and how many start in a second", limit},
 		{"doctor", "", "check that Redis is set up to keep tasks", doctor},
 	}
 }
@@ -119,6 +121,9 @@ func run(ctx context.Context, args []string, env func(string) string, in io.Read
 		return 2
 	}
 	_, _ = fmt.Fprintf(errs, "duly %s: %v\n", name, err)
+	if ended := (endedError{}); errors.As(err, &ended) {
+		return ended.status()
+	}
 	return 1
 }
 

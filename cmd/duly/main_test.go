@@ -104,6 +104,69 @@ func commandsWork(t *testing.T, addr string) {
 	}
 }
 
+func TestLimitSetsWhatIsGivenAndShowsAll(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, "--requirepass", "sesame").Addr
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "none"},
+		{[]string{"-running", "5"}, "5 running"},
+		{[]string{"-rate", "0.5"}, "5 running, 0.5/s with a burst of 1"},
+		{[]string{"-burst", "3"}, "5 running, 0.5/s with a burst of 3"},
+		{[]string{"-rate", "1000"}, "5 running, 1000/s with a burst of 10"},
+		{nil, "5 running, 1000/s with a burst of 10"},
+		{[]string{"-running", "0"}, "1000/s with a burst of 10"},
+		{[]string{"-rate", "0"}, "none"},
+	} {
+		status, out, errs := invoke(t, addr, "", append([]string{"limit", "orders"}, c.args...)...)
+		if status != 0 || strings.TrimSpace(out) != c.want {
+			t.Errorf("limit %v: status %d, printed %q and %q, want %q", c.args, status, out, errs, c.want)
+		}
+	}
+	if o := object(t, addr, "limit", "orders", "-running", "2", "-rate", "7"); o["running"] != 2.0 || o["rate"] != 7.0 || o["burst"] != 1.0 {
+		t.Errorf("limit: %v", o)
+	}
+	o := object(t, addr, "stats", "orders")
+	if l, _ := o["limits"].(map[string]any); l["running"] != 2.0 || l["rate"] != 7.0 {
+		t.Errorf("stats: %v", o)
+	}
+	if _, out, _ := invoke(t, addr, "", "stats", "orders"); !strings.Contains(out, "2 running, 7/s") {
+		t.Errorf("stats: %s", out)
+	}
+	if status, _, errs := invoke(t, addr, "", "limit", "orders", "-running", "-1"); status != 2 || !strings.Contains(errs, "Running -1") {
+		t.Errorf("limit of -1: %d %s", status, errs)
+	}
+}
+
+func TestCancelRunningToo(t *testing.T) {
+	t.Parallel()
+	m, rdb := redistest.Mini(t)
+	q, err := queue.New(rdb, "orders", queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := m.Addr()
+	object(t, addr, "enqueue", "orders", "k", "-id", "a")
+	ds, _, err := q.Pop(t.Context(), 1, time.Minute)
+	if err != nil || len(ds) != 1 {
+		t.Fatal(len(ds), err)
+	}
+	object(t, addr, "enqueue", "orders", "k", "-id", "b")
+	if o := object(t, addr, "cancel", "orders", "a"); o["cancelled"] != false || o["found"] != "leased" {
+		t.Errorf("cancel: %v", o)
+	}
+	status, out, errs := invoke(t, addr, "", "cancel", "-running", "orders", "a", "b", "c")
+	want := "\"a\" was leased: cancelled\n\"b\" was due: cancelled\n\"c\" was missing: left alone\n"
+	if status != 0 || out != want || errs != "" {
+		t.Errorf("cancel -running: status %d, printed %q and %q", status, out, errs)
+	}
+	if _, cancelled, err := q.Extend(t.Context(), ds, time.Minute); err != nil || len(cancelled) != 1 {
+		t.Errorf("%d were cancelled: %v", len(cancelled), err)
+	}
+}
+
 func TestCommandsOnRecurringTasks(t *testing.T) {
 	t.Parallel()
 	m, rdb := redistest.Mini(t)
@@ -140,6 +203,9 @@ func TestCommandsOnRecurringTasks(t *testing.T) {
 	}
 	if _, out, _ := invoke(t, addr, "", "cancel", "orders", "r"); !strings.Contains(out, "for the last time: cancelled") {
 		t.Errorf("cancel of a run: %s", out)
+	}
+	if o := object(t, addr, "cancel", "-running", "orders", "r"); o["cancelled"] != true || o["last_run"] != nil || o["found"] != "leased" {
+		t.Errorf("cancel -running of a run: %v", o)
 	}
 }
 
@@ -194,7 +260,10 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"list", "q", "-limit", "-1"},
 		{"list", "q", "-offset", "-1"},
 		{"list", "q", "-limit", "x"},
-		{"list", "q", "-state", "done"},
+		{"list", "q", "-state", "over"},
+		{"wait", "q"},
+		{"wait", "q", "a", "-timeout", "-1s"},
+		{"enqueue", "q", "k", "-retain", "-1s"},
 		{"get", "q"},
 		{"get", "q", "\x00"},
 		{"enqueue", "q"},
@@ -211,6 +280,7 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"enqueue", "q", "k", "-id", "x", "-every", "@reboot"},
 		{"enqueue", "q", "k", "-id", "x", "-every", "0 0 30 2 *", "-in", "1h"},
 		{"enqueue", "q", "k", "-id", "x", "-grace", "1h"},
+		{"enqueue", "q", "k", "-id", "x", "-every", "@hourly", "-retain", "1h"},
 		{"reschedule", "q"},
 		{"cancel", "q"},
 		{"revive", "q"},
@@ -218,6 +288,8 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"purge", "q"},
 		{"purge", "q", "-yes", "-age", "-1h"},
 		{"doctor", "q"},
+		{"limit"},
+		{"limit", "q", "-running", "few"},
 		{"-redis", "http://:sesame@nowhere", "stats", "q"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
@@ -45,15 +48,17 @@ func (p printer) count(n int, done string) error {
 // lastRun is found where a recurring task runs that was cancelled.
 const lastRun queue.State = "leased, for the last time"
 
-// found tells what was done to a task: something if it was due, else nothing.
-func (p printer) found(id string, state queue.State, done string) error {
+// found tells what was done to a task: something if it was in one of the states
+// on, else nothing.
+func (p printer) found(id string, state queue.State, done string, on ...queue.State) error {
+	acted := slices.Contains(on, state)
 	if state == lastRun && p.json {
 		return p.object(map[string]any{"id": id, "found": queue.Leased, done: true, "last_run": true})
 	}
 	if p.json {
-		return p.object(map[string]any{"id": id, "found": state, done: state == queue.Due})
+		return p.object(map[string]any{"id": id, "found": state, done: acted})
 	}
-	if state != queue.Due && state != lastRun {
+	if !acted {
 		done = "left alone"
 	}
 	_, err := fmt.Fprintf(p.w, "%q was %s: %s\n", id, state, done)
@@ -71,19 +76,21 @@ func (p printer) receipt(r queue.Receipt) error {
 func (p printer) stats(name string, s queue.Stats) error {
 	if p.json {
 		return p.object(map[string]any{
-			"queue": name, "due": s.Due, "ready": s.Ready, "leased": s.Leased, "dead": s.Dead,
+			"queue": name, "due": s.Due, "ready": s.Ready, "parked": s.Parked, "leased": s.Leased, "dead": s.Dead, "done": s.Done,
 			"lateness_ms": float64(s.Lateness.Microseconds()) / 1000, "paused": s.Paused, "locked": s.Locked,
-			"counters": s.Counters,
+			"limits": limitsObject(s.Limits), "counters": s.Counters,
 		})
 	}
 	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
 	row := func(name string, value any) { _, _ = fmt.Fprintf(w, "%s\t%v\n", name, value) } // Flush tells
-	row("due", fmt.Sprintf("%d, %d of them ready", s.Due, s.Ready))
+	row("due", fmt.Sprintf("%d, %d of them ready, %d parked", s.Due, s.Ready, s.Parked))
 	row("leased", s.Leased)
 	row("dead", s.Dead)
+	row("done", s.Done)
 	row("late", s.Lateness)
 	row("paused", s.Paused)
 	row("locked", s.Locked)
+	row("limits", limitsText(s.Limits))
 	names := make([]string, 0, len(s.Counters))
 	for name := range s.Counters {
 		names = append(names, name)
@@ -93,6 +100,28 @@ func (p printer) stats(name string, s queue.Stats) error {
 		row("  "+name, s.Counters[name])
 	}
 	return w.Flush()
+}
+
+func (p printer) limits(l queue.Limits) error {
+	if p.json {
+		return p.object(limitsObject(l))
+	}
+	return p.line(limitsText(l))
+}
+
+func limitsObject(l queue.Limits) map[string]any {
+	return map[string]any{"running": l.Running, "rate": l.Rate, "burst": l.Burst}
+}
+
+func limitsText(l queue.Limits) string {
+	var all []string
+	if l.Running > 0 {
+		all = append(all, fmt.Sprintf("%d running", l.Running))
+	}
+	if l.Rate > 0 {
+		all = append(all, fmt.Sprintf("%v/s with a burst of %d", l.Rate, l.Burst))
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // tasks prints a table. What comes from outside is quoted, so that it cannot
@@ -117,6 +146,9 @@ func (p printer) tasks(infos []queue.Info, payload bool) error {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%q\t%q\t%d\t%d\t%s\t%q\n", t.State, stamp(t.At), t.ID, t.Kind, t.Failures, t.Crashes, schedule(t), trouble)
 		if payload {
 			_, _ = fmt.Fprintf(w, "\t%q\n", cut(content(t)))
+		}
+		for _, r := range reports(t) {
+			_, _ = fmt.Fprintf(w, "\t%s: %s\n", r.what, cut([]byte(printable(r.report))))
 		}
 	}
 	return w.Flush()
@@ -153,10 +185,73 @@ func taskObject(t *queue.Info, payload bool) map[string]any {
 	if t.Grace > 0 {
 		o["grace"] = t.Grace.String()
 	}
+	if t.Retain > 0 {
+		o["retain"] = t.Retain.String()
+	}
+	for _, r := range reports(t) {
+		o[r.what] = asJSON(r.report)
+	}
 	if payload {
 		o["payload"] = content(t)
 	}
 	return o
+}
+
+// ended tells how a task has ended: of one that is done, as text, the result alone.
+func (p printer) ended(e queue.Ended) error {
+	if !p.json {
+		if e.Result == nil {
+			return nil
+		}
+		return p.line(printable(e.Result))
+	}
+	o := map[string]any{"id": e.ID, "ended": e.Action}
+	if e.Result != nil {
+		o["result"] = asJSON(e.Result)
+	}
+	if e.Err != nil {
+		o["error"] = e.Err.Error()
+	}
+	return p.object(o)
+}
+
+// A labelled is what a handler has reported, and what that is.
+type labelled struct {
+	what   string
+	report []byte
+}
+
+// reports are those that there are.
+func reports(t *queue.Info) []labelled {
+	all := []labelled{{"progress", t.Progress}, {"result", t.Result}}
+	return slices.DeleteFunc(all, func(r labelled) bool { return r.report == nil })
+}
+
+// printable is a report as JSON on one line, what plays tricks on a terminal escaped.
+func printable(report []byte) string {
+	var line bytes.Buffer
+	if json.Compact(&line, report) != nil {
+		return strconv.Quote(string(report))
+	}
+	var b strings.Builder
+	for _, r := range line.String() {
+		if unicode.IsGraphic(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.String()
+}
+
+// asJSON is what was reported, as a string if it is not the JSON that it should be.
+func asJSON(report []byte) any {
+	if json.Valid(report) {
+		return json.RawMessage(report)
+	}
+	return string(report)
 }
 
 // content is a task's payload, or the whole record if that does not decode.

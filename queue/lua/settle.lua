@@ -1,6 +1,7 @@
--- settle: ends deliveries whose leases are held. It begins with clock, schedule
--- and held.
--- KEYS[1] leased zset    <fence>:<due>:<id> -> lease end, µs
+-- settle: ends deliveries whose leases are held. What was cancelled and is not done,
+-- or recurs, is gone. It begins with locks, clock, key, schedule, held, cancelled and
+-- traces.
+-- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
 -- KEYS[4] dead   zset    id -> died, µs
@@ -9,51 +10,80 @@
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
 -- KEYS[9] wake   channel
+-- KEYS[10] conf   hash
+-- KEYS[11] cancel hash   id -> highest fence that is cancelled
+-- KEYS[12] done, KEYS[13] result, KEYS[14] progress, KEYS[15] wanted, KEYS[16] ended
+--         see traces
 -- ARGV[1] how many deliveries
--- ARGV[2] and further: their leased members; then 4 for each that is not
---         acknowledged: its position from 1, action (drop, retry, release,
---         bury, repeat), when it is due again (µs, see clock), <failures>:<error> or ''
+-- ARGV[2] and further: their leased members; then 4 for each that is not just
+--         acknowledged: its position from 1, action (drop, retry, release, bury,
+--         repeat), when it is due again (µs, see clock), <failures>:<error>, or of one
+--         that is repeated and was done = and the result; or of one that is
+--         acknowledged and has a lock key, a result or is kept: its position, ack, for
+--         how long it is kept (µs), result
+-- The last ARGV: terms of the locks, of package lock, if any has a lock key
 -- returns the positions, from 1, of the deliveries whose lease is not held
-local leased, due, task, dead, following, fail, crash, stat, wake = unpack(KEYS)
+local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
+local traced = {done = KEYS[12], result = KEYS[13], progress = KEYS[14], wanted = KEYS[15], ended = KEYS[16], task = task}
 local n, now = tonumber(ARGV[1]), clock()
 local replaced = redis.call('HLEN', following) > 0
 local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
-local marked = replaced or failing or crashing
+local cancels = redis.call('HLEN', cancel) > 0
+traces(traced)
+local marked = replaced or failing or crashing or cancels or traced.waited
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)
+local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
 
-local lost, ended, gone, clear = {}, {}, {}, {}
+local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
-local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, ['repeat'] = 0}
+local kept, results, ends, stale = {}, {}, {}, {}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, ['repeat'] = 0, cancelled = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
--- finish plans what becomes of a task whose lease is held.
-local function finish(id, action, at, note)
-  count[action] = count[action] + 1
-  local score, record, last
+-- finish plans what becomes of a task whose lease is held. If it is over, or this run
+-- was to be its last, a run that was done stands, and of any other nothing is left.
+local function finish(id, action, at, note, over)
+  local score, record
   if replaced then
     local waiting = redis.call('HGET', following, id) or ''
     score, record = string.match(waiting, '^(%d+):(.*)$')
-    last = waiting == '-'
+    over = over or waiting == '-'
   end
   if score and #score > 16 then score = nil end -- no time of ours
-  if action ~= 'release' or score or last then clear[#clear + 1] = id end
+  local result = action == 'repeat' and string.match(note, '^=(.*)$')
+  if over and result then
+    action, at, note = 'ack', 0, result
+  elseif over and action ~= 'ack' then
+    action, note = 'cancelled', ''
+  end
+  count[action] = count[action] + 1
+  if action ~= 'release' or score then clear[#clear + 1] = id end
   if score then
     add(entries, score, id)
     add(records, id, record)
-  elseif last or action == 'ack' or action == 'drop' then
+    stale[#stale + 1] = id
+  elseif action == 'ack' and tonumber(at) > 0 then
+    add(kept, us(now + at), id)
+    if note ~= '' then add(results, id, note) end
+  elseif action == 'ack' or action == 'drop' or action == 'cancelled' then
     gone[#gone + 1] = id
   elseif action == 'bury' then
     add(died, us(now), id)
     add(notes, id, note)
   else
     add(entries, us(when(at, now)), id)
-    if note ~= '' then add(notes, id, note) end
+    if action == 'repeat' then stale[#stale + 1] = id end
+    if not result and note ~= '' then add(notes, id, note) end
+  end
+  if traced.waited and not score and action ~= 'retry' and action ~= 'release' then
+    add(ends, id, result and 'ack' or action == 'cancelled' and 'cancel' or action)
+    ends[#ends + 1] = result or note
   end
 end
 
 local other = {} -- position of what is not acknowledged -> that of its arguments
-for i = n + 2, #ARGV, 4 do other[tonumber(ARGV[i])] = i end
+for i = n + 2, #ARGV - 3, 4 do other[tonumber(ARGV[i])] = i end
 local there = held(leased, n)
 for i = 1, n do
   local member = ARGV[i + 1]
@@ -61,15 +91,20 @@ for i = 1, n do
     lost[#lost + 1] = i
   else
     ended[#ended + 1], there[member] = member, false -- a lease ends once, also within one batch
-    local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
     local at = other[i]
     if at then
-      finish(id, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
-    elseif marked then
-      finish(id, 'ack')
+      local fence, was, id, key = parts(member)
+      local action = ARGV[at + 1]
+      if key then add(keys, key, holding(fence, was, id)) end
+      finish(id, action, ARGV[at + 2], ARGV[at + 3], cancels and cancelled(cancel, fence, id))
     else
-      gone[#gone + 1] = id -- as finish would, in less time
-      count.ack = count.ack + 1
+      local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
+      if marked then
+        finish(id, 'ack', 0, '')
+      else
+        gone[#gone + 1] = id -- as finish would, in less time
+        count.ack = count.ack + 1
+      end
     end
   end
 end
@@ -81,11 +116,31 @@ if #clear > 0 then
   if failing then redis.call('HDEL', fail, unpack(clear)) end
   if crashing then redis.call('HDEL', crash, unpack(clear)) end
   if replaced then redis.call('HDEL', following, unpack(clear)) end
+  if cancels then redis.call('HDEL', cancel, unpack(clear)) end
+end
+if traced.reported then
+  for _, list in ipairs({gone, stale}) do
+    if #list > 0 then redis.call('HDEL', traced.progress, unpack(list)) end
+  end
 end
 if #notes > 0 then redis.call('HSET', fail, unpack(notes)) end
 if #records > 0 then redis.call('HSET', task, unpack(records)) end
 if #died > 0 then redis.call('ZADD', dead, unpack(died)) end
+if #kept > 0 then
+  redis.call('ZADD', traced.done, unpack(kept))
+  if #results > 0 then redis.call('HSET', traced.result, unpack(results)) end
+end
 schedule(due, wake, entries, now)
+if running then
+  -- Where the limit was reached, pollers sleep until a lease was to end.
+  local left = redis.call('ZCARD', leased)
+  local first = left < running and left + #ended >= running and redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+  if first then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
+end
+local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
+for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
+tell(traced, ends, now)
+forget(traced, now, math.max(100, #kept)) -- #kept is twice as many as are kept anew
 for action, times in pairs(count) do
   if times > 0 then redis.pcall('HINCRBY', stat, action, times) end
 end

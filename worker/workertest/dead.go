@@ -13,7 +13,9 @@ func (s *Source) Revive(ctx context.Context, ids ...string) (int, error) {
 	revived := 0
 	for _, id := range ids {
 		if e := s.tasks[id]; e != nil && e.state == Dead {
+			progress := e.progress
 			e.renew(e.task)
+			e.progress = progress
 			s.move(e, Due, s.now())
 			revived++
 		}

@@ -30,7 +30,8 @@
 //
 // A Source has the methods of *queue.Queue that it has under the same names and
 // does in them what a queue does: duplicates are kept, the earliest is popped
-// first, leases run out, fences rise.
+// first, leases run out, fences rise, tasks of one lock key run one at a time, done
+// tasks are kept for as long as they ask, and Wait returns how a task has ended.
 // Both pass TestSource.
 //
 // # Caveats
@@ -38,5 +39,6 @@
 // The types of this package are its own, not those of package queue, which needs
 // Redis: let code that is to be tested with a Source ask for a function or a
 // narrow interface. Code that asks for a *queue.Queue is tested with one on
-// miniredis. A Source has no queue lock, no Locker and no pause.
+// miniredis. A Source has no queue lock, no Locker, no pause and no limits: code that
+// takes a lock beside a handler is tested with package lock/locktest.
 package workertest

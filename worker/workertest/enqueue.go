@@ -23,6 +23,7 @@ const (
 	maxHeaders = 64
 	maxError   = 1_024 // bytes of an error's text
 	maxDelay   = 200 * 365 * 24 * time.Hour
+	maxRetain  = 365 * 24 * time.Hour
 )
 
 // An Outcome is what Enqueue did.
@@ -30,7 +31,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	Added    Outcome = "added"    // the task is new
+	Added    Outcome = "added"    // the task is new, or one of this ID was done
 	Kept     Outcome = "kept"     // a task of this ID is there, and stays as it is
 	Replaced Outcome = "replaced" // the task took the place of one of this ID
 )
@@ -163,6 +164,11 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 		task.ID = fmt.Sprintf("00000000-0000-7000-8000-%012d", s.minted)
 	}
 	e := s.tasks[task.ID]
+	if e != nil && e.state == Done {
+		s.move(e, Missing, due)
+		s.move(&entry{task: task}, Due, due)
+		return Receipt{task.ID, Added, Done, due}
+	}
 	if e == nil {
 		s.move(&entry{task: task}, Due, due)
 		return Receipt{task.ID, Added, Missing, due}
@@ -171,14 +177,15 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 	wins := mode == Replace || mode == Earliest && (old.IsZero() || due.Before(old))
 	switch {
 	case !wins:
-		return Receipt{task.ID, Kept, e.state, old}
+		return Receipt{task.ID, Kept, e.found(), old}
 	case e.state == Leased:
 		e.next, e.last = &replacement{task, due}, false
 		return Receipt{task.ID, Replaced, Leased, due}
 	}
-	state := e.state
+	state, key := e.found(), e.task.LockKey
 	e.renew(task)
 	s.move(e, Due, due)
+	s.yield(key)
 	return Receipt{task.ID, Replaced, state, due}
 }
 
@@ -186,7 +193,7 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 // again.
 func (e *entry) nextDue() time.Time {
 	switch {
-	case e.state == Due:
+	case e.waits():
 		return e.at
 	case e.next != nil:
 		return e.next.due
@@ -228,6 +235,10 @@ func checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Grace %v is negative, or without Every", worker.ErrInvalid, t.Grace)
 	case t.Every != "" && (t.ID == "" || !isText(t.Every, maxEvery)):
 		return fmt.Errorf("%w: Every %q of task ID %q", worker.ErrInvalid, t.Every, t.ID)
+	case t.Retain > 0 && t.Every != "":
+		return fmt.Errorf("%w: Retain with Every: what recurs is never done", worker.ErrInvalid)
+	case t.Retain < 0 || t.Retain > maxRetain:
+		return fmt.Errorf("%w: Retain %v is not between 0 and %v", worker.ErrInvalid, t.Retain, maxRetain)
 	}
 	return nil
 }

@@ -13,14 +13,18 @@ import (
 type entry struct {
 	task      duly.Task
 	state     State
-	at        time.Time // when it is due, its lease ends, or it died
+	at        time.Time // when it is due, its lease ends, it died, or is forgotten
 	due       time.Time // when it was due, of a leased one
 	fence     uint64    // of the newest lease
+	holds     string    // the lock key of a leased one
 	failures  int
 	lastError string
 	crashes   int
 	next      *replacement
-	last      bool // this run, of a leased one that recurs
+	last      bool   // this run, of a leased one that recurs
+	cancelled bool   // its run was
+	result    []byte // of a done one
+	progress  []byte
 }
 
 // A replacement takes the place of a running task when that settles.
@@ -50,6 +54,7 @@ func (e *entry) failed(err error) {
 func (e *entry) renew(task duly.Task) {
 	e.task, e.next, e.last = task, nil, false
 	e.failures, e.lastError, e.crashes = 0, "", 0
+	e.progress = nil
 }
 
 // A line holds the tasks of one state by their time, ties by ID, as a sorted set
@@ -71,27 +76,44 @@ func (l *line) remove(e *entry) {
 	}
 }
 
-// move brings a task into a state.
+// waits reports whether the task is due, or will be.
+func (e *entry) waits() bool { return e.state == Due || e.state == Parked }
+
+// found is the state that a verb answers: to those that act on due tasks a parked
+// one is due.
+func (e *entry) found() State {
+	if e.waits() {
+		return Due
+	}
+	return e.state
+}
+
+// move brings a task into a state. One that is no longer leased lets its lock key
+// go.
 func (s *Source) move(e *entry, to State, at time.Time) {
 	if from := s.states[e.state]; from != nil {
 		from.remove(e)
 	}
-	e.state, e.at = to, at
+	e.state, e.at, e.cancelled = to, at, e.cancelled && to == Leased
 	if to == Missing {
 		delete(s.tasks, e.task.ID)
-		return
+	} else {
+		s.tasks[e.task.ID] = e
+		s.states[to].add(e)
 	}
-	s.tasks[e.task.ID] = e
-	s.states[to].add(e)
+	if key := e.holds; to != Leased && s.holders[key] == e {
+		e.holds = ""
+		delete(s.holders, key)
+		s.yield(key)
+	}
 }
 
-// replaced makes a task that was leased due as its replacement, or removes it if
-// this run was to be its last, and reports whether there was either.
+// over reports whether nothing is to follow the run of a leased task.
+func (e *entry) over() bool { return e.cancelled || e.last }
+
+// replaced makes a task that was leased due as its replacement, and reports
+// whether there is one.
 func (s *Source) replaced(e *entry) bool {
-	if e.last {
-		s.move(e, Missing, e.at)
-		return true
-	}
 	next := e.next
 	if next == nil {
 		return false

@@ -20,7 +20,9 @@ type fault struct {
 	by   []string
 }
 
-var faults = slices.Concat(popFaults, leaseFaults, settleFaults, recurFaults, watchFaults)
+var faults = slices.Concat(
+	popFaults, leaseFaults, settleFaults, cancelFaults, resultFaults, recurFaults, watchFaults, keyFaults, handOverFaults,
+)
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in
 // what the test is about, and passes for the same source without the fault.
@@ -106,6 +108,7 @@ var popFaults = []fault{
 	}, []string{
 		"an empty source brings nothing and a wait", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
+		"parked tasks are waited for, not polled",
 	}},
 
 	{"reports a wait of a day", func(f *faulty, _ *workertest.Harness) {
@@ -114,6 +117,16 @@ var popFaults = []fault{
 		"the wait is zero if more is due", "the wait ends with the next due time",
 		"the wait ends with the next lease", "waiting as told leads to the task",
 	}},
+
+	{"forgets the leases that it gives when it reports a wait", func(f *faulty, _ *workertest.Harness) {
+		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
+			ds, wait, err := f.Source.Pop(ctx, n, lease)
+			if due := f.list(workertest.Due); len(ds) > 0 && len(due) > 0 {
+				wait = due[0].At.Sub(f.Now())
+			}
+			return ds, wait, err
+		}
+	}, []string{"the wait ends with the next lease"}},
 
 	{"forgets headers", func(f *faulty, _ *workertest.Harness) {
 		f.deliver(func(d *duly.Delivery) { d.Headers = nil })
@@ -144,7 +157,7 @@ var popFaults = []fault{
 			}
 			return ds, wait, err
 		}
-	}, []string{"pops that are interrupted lose nothing"}},
+	}, []string{"pops that are interrupted lose nothing", "pops that are interrupted keep lock keys apart"}},
 
 	{"forgets that a task is leased", func(f *faulty, _ *workertest.Harness) {
 		f.pop = func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error) {
@@ -173,22 +186,44 @@ func settlements(ds []*duly.Delivery, action duly.Action) []duly.Settlement {
 
 var watchFaults = []fault{
 	{"never hints", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, _ func(time.Duration)) { <-ctx.Done() }
+		f.watch = func(ctx context.Context, _ func(time.Duration), _ func(string, uint64)) { <-ctx.Done() }
 	}, []string{
 		"an earlier task is hinted", "a task that is settled to be due earlier is hinted",
+		"a lock key that is handed over is hinted as now",
 	}},
 
 	{"hints enqueueing alone", func(f *faulty, h *workertest.Harness) {
 		hintEnqueued(f, h, func() bool { return true })
-	}, []string{"a task that is settled to be due earlier is hinted"}},
+	}, []string{"a task that is settled to be due earlier is hinted", "a lock key that is handed over is hinted as now"}},
+
+	{"hints an hour late", func(f *faulty, _ *workertest.Harness) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(string, uint64)) {
+			f.Source.Watch(ctx, func(time.Duration) { hint(time.Hour) }, cancel)
+		}
+	}, []string{"a lock key that is handed over is hinted as now"}},
+
+	{"takes a parked task for the head", func(f *faulty, h *workertest.Harness) {
+		head := func() string {
+			if waiting := append(f.list(workertest.Parked), f.list(workertest.Due)...); len(waiting) > 0 {
+				return waiting[0].ID
+			}
+			return ""
+		}
+		last := ""
+		hintEnqueued(f, h, func() bool {
+			before := last
+			last = head()
+			return last != before
+		})
+	}, []string{"an earlier task is hinted past parked ones"}},
 
 	{"hints one watcher", func(f *faulty, _ *workertest.Harness) {
 		first := make(chan struct{}, 1)
 		first <- struct{}{}
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
 			select {
 			case <-first:
-				f.Source.Watch(ctx, hint)
+				f.Source.Watch(ctx, hint, cancel)
 			default:
 				<-ctx.Done()
 			}
@@ -196,18 +231,18 @@ var watchFaults = []fault{
 	}, []string{"each watcher is hinted"}},
 
 	{"watches on", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
-			defer cancel()
-			f.Source.Watch(ctx, hint)
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
+			defer stop()
+			f.Source.Watch(ctx, hint, cancel)
 		}
 	}, []string{"watching ends with its context"}},
 
 	{"hints after the end", func(f *faulty, _ *workertest.Harness) {
-		f.watch = func(ctx context.Context, hint func(in time.Duration)) {
-			after, cancel := context.WithCancel(context.WithoutCancel(ctx))
-			time.AfterFunc(time.Hour, cancel)
-			go f.Source.Watch(after, hint)
+		f.watch = func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+			after, stop := context.WithCancel(context.WithoutCancel(ctx))
+			time.AfterFunc(time.Hour, stop)
+			go f.Source.Watch(after, hint, cancel)
 			<-ctx.Done()
 		}
 	}, []string{"watching ends with its context"}},
@@ -217,7 +252,7 @@ var watchFaults = []fault{
 func hintEnqueued(f *faulty, h *workertest.Harness, worth func() bool) {
 	var mu sync.Mutex
 	var hints []func(in time.Duration)
-	f.watch = func(ctx context.Context, hint func(in time.Duration)) {
+	f.watch = func(ctx context.Context, hint func(in time.Duration), _ func(string, uint64)) {
 		mu.Lock()
 		hints = append(hints, hint)
 		mu.Unlock()

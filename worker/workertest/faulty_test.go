@@ -15,20 +15,22 @@ import (
 type faulty struct {
 	*workertest.Source
 	pop    func(ctx context.Context, n int, lease time.Duration) ([]*duly.Delivery, time.Duration, error)
-	extend func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error)
+	extend func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error)
 	settle func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error)
-	watch  func(ctx context.Context, hint func(in time.Duration))
+	watch  func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64))
 	recur  func(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error)
 
-	mu     sync.Mutex // guards what follows
-	newest map[string]*duly.Delivery
-	real   map[*duly.Delivery]*duly.Delivery // by what was handed out instead
+	progress func(ctx context.Context, d *duly.Delivery, progress []byte) error
+	mu       sync.Mutex // guards what follows
+	newest   map[string]*duly.Delivery
+	real     map[*duly.Delivery]*duly.Delivery // by what was handed out instead
 }
 
 func newFaulty() *faulty {
 	src := workertest.NewSource("orders")
 	return &faulty{
-		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch, recur: src.Recur,
+		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch,
+		progress: src.Progress, recur: src.Recur,
 		newest: make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
 	}
 }
@@ -43,7 +45,7 @@ func (f *faulty) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.D
 	return ds, wait, err
 }
 
-func (f *faulty) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+func (f *faulty) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
 	return f.extend(ctx, ds, lease)
 }
 
@@ -51,7 +53,13 @@ func (f *faulty) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Deli
 	return f.settle(ctx, ss)
 }
 
-func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration)) { f.watch(ctx, hint) }
+func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+	f.watch(ctx, hint, cancel)
+}
+
+func (f *faulty) Progress(ctx context.Context, d *duly.Delivery, progress []byte) error {
+	return f.progress(ctx, d, progress)
+}
 
 func (f *faulty) Recur(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error) {
 	return f.recur(ctx, task, first)
@@ -91,10 +99,10 @@ func (f *faulty) translate(instead func(*duly.Delivery) *duly.Delivery) {
 			return ours
 		}
 	}
-	f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+	f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 		others, back := of(ds)
-		lost, err := extend(ctx, others, lease)
-		return back(lost), err
+		lost, cancelled, err := extend(ctx, others, lease)
+		return back(lost), back(cancelled), err
 	}
 	f.settle = func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
 		ds := make([]*duly.Delivery, len(ss))
@@ -126,9 +134,9 @@ func (f *faulty) rewrite(change func(how *duly.Settlement)) {
 // lost changes what is reported as lost.
 func (f *faulty) lost(change func([]*duly.Delivery) []*duly.Delivery) {
 	extend, settle := f.extend, f.settle
-	f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
-		lost, err := extend(ctx, ds, lease)
-		return change(lost), err
+	f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
+		lost, cancelled, err := extend(ctx, ds, lease)
+		return change(lost), cancelled, err
 	}
 	f.settle = func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
 		lost, err := settle(ctx, ss)

@@ -20,8 +20,13 @@ type Harness struct {
 	// zero is at once.
 	Enqueue func(ctx context.Context, task duly.Task, in time.Duration) error
 
-	// State tells where the task of an ID stands.
+	// State tells where the task of an ID stands. One that a Pop has passed over
+	// since its lock key is held is Parked.
 	State func(ctx context.Context, id string) (State, error)
+
+	// Report tells the result and the progress that are seen of the task of an ID.
+	// Default: what is about them is skipped.
+	Report func(ctx context.Context, id string) (result, progress []byte, err error)
 
 	// Sleep lets at least d pass by the source's clock. Now tells the time by a
 	// clock that runs as that does; what it shows does not matter. Default:
@@ -29,6 +34,10 @@ type Harness struct {
 	// testing/synctest.
 	Sleep func(d time.Duration)
 	Now   func() time.Time
+
+	// CancelRunning cancels the run of an ID. Without it the tests of what is
+	// cancelled are skipped.
+	CancelRunning func(ctx context.Context, id string) error
 
 	// MaxCrashes is how many leases of a task in a row may run out before it is
 	// dead. Default: 3.
@@ -52,7 +61,9 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	return slices.Concat(popCases, leaseCases, settleCases, recurCases, watchCases, togetherCases)
+	return slices.Concat(
+		popCases, leaseCases, settleCases, cancelCases, resultCases, recurCases, watchCases, togetherCases, exclusiveCases, handOverCases,
+	)
 }
 
 func (c testCase) run(tb testing.TB, h Harness) {
@@ -201,7 +212,7 @@ func (r *rig) settleLost(d *duly.Delivery, action duly.Action) {
 
 func (r *rig) extend(lease time.Duration, ds ...*duly.Delivery) (lost []*duly.Delivery) {
 	r.Helper()
-	lost, err := r.Source.Extend(r.Context(), ds, lease)
+	lost, _, err := r.Source.Extend(r.Context(), ds, lease)
 	if err != nil {
 		r.Fatalf("Extend: %v", err)
 	}

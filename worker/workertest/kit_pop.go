@@ -169,7 +169,8 @@ func waitForLease(r *rig) {
 	r.add(0, "a")
 	r.add(2*long, "b")
 	start := r.Now()
-	r.take("a", long)
+	_, wait := r.pop(10, long) // whose lease it is
+	r.wantWait(wait, start)
 	r.wantWait(r.idle(), start)
 }
 
@@ -215,7 +216,13 @@ func interruptedPops(r *rig) {
 	for i := range tasks {
 		r.add(0, string(rune('a'+i)))
 	}
-	seen := make(map[string]bool)
+	r.popInterrupted(tasks)
+}
+
+// popInterrupted pops so many tasks with pops of which some fail, and returns which.
+func (r *rig) popInterrupted(tasks int) (seen map[string]bool) {
+	r.Helper()
+	seen = make(map[string]bool)
 	for range 200 {
 		ctx, cancel := context.WithTimeout(r.Context(), rand.N(500*time.Microsecond)) //nolint:gosec // a random moment
 		ds, _, err := r.Source.Pop(ctx, 2, long)
@@ -232,6 +239,7 @@ func interruptedPops(r *rig) {
 		}
 		r.once(seen, ds)
 	}
+	return seen
 }
 
 // once notes deliveries, none of which may have been seen.

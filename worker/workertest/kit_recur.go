@@ -19,6 +19,8 @@ var recurCases = []testCase{
 	{"a change loses no tick that is overdue or to be retried", recurOverdue},
 	{"a recurring task that runs is changed when it ends", recurRunning},
 	{"a recurring task that is dead is told, and stays so", recurDead},
+	{"a recurring task that was cancelled as it ran comes back for who asks for it", recurCancelled},
+	{"the progress of a repeated task goes with its run", repeatProgress},
 }
 
 func repeatAsNew(r *rig) {
@@ -144,4 +146,23 @@ func recurDead(r *rig) {
 	}
 	r.want(Dead, "a")
 	r.idle()
+}
+
+func recurCancelled(r *rig) {
+	r.recurs("1", 0)
+	d := r.await()
+	r.cancel("a")
+	r.recurs("1", 0)
+	r.settle(d, duly.Dropped, 0)
+	r.wantPayload(r.await(), "1")
+}
+
+func repeatProgress(r *rig) {
+	r.add(0, "a")
+	d := r.take("a", long)
+	r.progress(d, "1")
+	if lost := r.settleAll(duly.Settlement{Delivery: d, Action: duly.Repeated, At: d.Popped.Add(long), Result: []byte("2")}); len(lost) > 0 {
+		r.Errorf("Settle reports %q as lost, which is held", idsOf(lost))
+	}
+	r.wantReport("", "")
 }

@@ -30,6 +30,14 @@ func bubbled(src *workertest.Source) workertest.Harness {
 			info, err := src.Get(ctx, id)
 			return info.State, err
 		},
+		CancelRunning: func(ctx context.Context, id string) error {
+			_, err := src.CancelRunning(ctx, id)
+			return err
+		},
+		Report: func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := src.Get(ctx, id)
+			return info.Result, info.Progress, err
+		},
 	}
 }
 

@@ -10,11 +10,15 @@ import (
 )
 
 var togetherCases = []testCase{
-	{"two poppers never hold one task", neverTwoHolders},
+	{"two poppers never hold one task", func(r *rig) { r.rush(func(int) string { return "" }) }},
+	{"two poppers never hold one lock key", func(r *rig) {
+		r.rush(func(i int) string { return fmt.Sprint("key ", i%5) })
+	}},
 	{"of many that settle a delivery one does", oneSettles},
 }
 
-// A ledger is who holds which task, and how often it was delivered.
+// A ledger is which tasks and lock keys are held, and how often each task was
+// delivered.
 type ledger struct {
 	mu    sync.Mutex
 	held  map[string]bool
@@ -26,20 +30,33 @@ type ledger struct {
 func (l *ledger) take(d *duly.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[d.ID] {
-		l.wrong = append(l.wrong, fmt.Sprintf("task %q has two holders", d.ID))
+	for _, what := range holdings(d) {
+		if l.held[what] {
+			l.wrong = append(l.wrong, what+" has two holders")
+		}
+		l.held[what] = true
 	}
-	l.held[d.ID] = true
 	if l.runs[d.ID]++; l.runs[d.ID] != d.Attempt {
 		l.wrong = append(l.wrong, fmt.Sprintf("delivery %d of task %q is attempt %d", l.runs[d.ID], d.ID, d.Attempt))
 	}
+}
+
+// holdings is what the holder of a delivery holds.
+func holdings(d *duly.Delivery) []string {
+	held := []string{fmt.Sprintf("task %q", d.ID)}
+	if d.LockKey != "" {
+		held = append(held, fmt.Sprintf("lock key %q", d.LockKey))
+	}
+	return held
 }
 
 // give ends a holding and says how: two failures, then success.
 func (l *ledger) give(d *duly.Delivery) duly.Settlement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[d.ID] = false
+	for _, what := range holdings(d) {
+		l.held[what] = false
+	}
 	if d.Attempt < 3 {
 		return duly.Settlement{Delivery: d, Action: duly.Retried}
 	}
@@ -53,10 +70,11 @@ func (l *ledger) left(tasks int) bool {
 	return l.done < tasks && len(l.wrong) == 0
 }
 
-func neverTwoHolders(r *rig) {
+// rush has poppers race for tasks of the given lock keys until all are done.
+func (r *rig) rush(key func(i int) string) {
 	const tasks, poppers = 40, 4
 	for i := range tasks {
-		r.add(0, fmt.Sprint("task ", i))
+		r.addTask(duly.Task{ID: fmt.Sprint("task ", i), Kind: "kind", LockKey: key(i)}, 0)
 	}
 	l := &ledger{held: make(map[string]bool), runs: make(map[string]int)}
 	var all sync.WaitGroup

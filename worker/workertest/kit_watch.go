@@ -17,16 +17,24 @@ var watchCases = []testCase{
 
 // watch watches until the end of the test or stop, which waits for it.
 func (r *rig) watch() (hints <-chan struct{}, stop func()) {
+	return r.watchFor(func(time.Duration) bool { return true })
+}
+
+// watchFor is watch for some hints alone.
+func (r *rig) watchFor(this func(in time.Duration) bool) (hints <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	hinted, ended := make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.Source.Watch(ctx, func(time.Duration) {
+		r.Source.Watch(ctx, func(in time.Duration) {
+			if !this(in) {
+				return
+			}
 			select {
 			case hinted <- struct{}{}:
 			default:
 			}
-		})
+		}, func(string, uint64) {})
 	}()
 	return hinted, func() {
 		r.Helper()

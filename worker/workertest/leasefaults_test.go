@@ -17,6 +17,7 @@ var leaseFaults = []fault{
 		f.leases(func(time.Duration) time.Duration { return 24 * time.Hour })
 	}, []string{
 		"a lease that ran out makes its task due again", "too many crashes bury", "the wait ends with the next lease",
+		"a lease that ran out hands its lock key over", "a task that crashes bury hands its lock key over",
 	}},
 
 	{"releases what ran out", func(f *faulty, _ *workertest.Harness) {
@@ -53,17 +54,23 @@ var leaseFaults = []fault{
 
 	{"gives every delivery one fence", func(f *faulty, _ *workertest.Harness) {
 		f.deliver(func(d *duly.Delivery) { d.Fence = 1 })
-	}, []string{"fences rise with every delivery of a task", "a lease that ran out makes its task due again"}},
+	}, []string{
+		"fences rise along a lock key", "fences rise with every delivery of a task",
+		"a lease that ran out makes its task due again",
+	}},
 
 	{"extends nothing", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(context.Context, []*duly.Delivery, time.Duration) ([]*duly.Delivery, error) { return nil, nil }
+		f.extend = func(context.Context, []*duly.Delivery, time.Duration) (_, _ []*duly.Delivery, _ error) {
+			return nil, nil, nil
+		}
 	}, []string{
 		"extending makes a lease last longer", "extending counts from now", "extending what ran out is lost and harmless",
 		"extending what has settled is lost and harmless", "extending tells which are lost",
+		"an extended lease keeps its lock key",
 	}},
 
 	{"extends from the lease's end", func(f *faulty, _ *workertest.Harness) {
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			for _, info := range f.list(workertest.Leased) {
 				lease += info.At.Sub(f.Now())
 			}
@@ -73,9 +80,9 @@ var leaseFaults = []fault{
 
 	{"extends once", func(f *faulty, _ *workertest.Harness) {
 		extended := make(map[*duly.Delivery]bool)
-		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, error) {
+		f.extend = func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) ([]*duly.Delivery, []*duly.Delivery, error) {
 			if extended[ds[0]] {
-				return ds, nil
+				return ds, nil, nil
 			}
 			extended[ds[0]] = true
 			return f.Source.Extend(ctx, ds, lease)
@@ -127,14 +134,19 @@ var settleFaults = []fault{
 	{"drops what is retried", becomes(duly.Retried, duly.Dropped), []string{"a retried task is due at once"}},
 	{"releases what is retried", becomes(duly.Retried, duly.Released), []string{
 		"a retried task is due at once", "failures alone count as attempts", "two poppers never hold one task",
+		"a retried holder lets the next one go first",
 	}},
 	{"retries what is released", becomes(duly.Released, duly.Retried), []string{
 		"failures alone count as attempts", "a released task keeps its due time and its place",
+		"a released holder goes first again",
 	}},
 
 	{"ignores delays", func(f *faulty, _ *workertest.Harness) {
 		f.rewrite(func(how *duly.Settlement) { how.In = 0 })
-	}, []string{"a retried task is due after its delay", "a released task is due after its delay"}},
+	}, []string{
+		"a retried task is due after its delay", "a released task is due after its delay",
+		"a snoozed holder lets the next one go first",
+	}},
 
 	{"settles the first of a batch", func(f *faulty, _ *workertest.Harness) {
 		f.settle = func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {

@@ -22,7 +22,7 @@ import (
 // share the clock of a bubble, and compares every answer.
 func TestSourceAnswersAsQueueDoes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2) {
+	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -32,6 +32,7 @@ func TestSourceAnswersAsQueueDoes(t *testing.T) {
 				for range 300 {
 					p.step()
 				}
+				time.Sleep(time.Second) // the subscription of a Wait outlives it
 			})
 		})
 	}
@@ -63,7 +64,7 @@ func (p *pair) step() {
 	ctx := p.Context()
 	id := string(rune('a' + p.rnd.IntN(8)))
 	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
-	switch p.rnd.IntN(13) {
+	switch p.rnd.IntN(16) {
 	case 0, 1, 2:
 		p.enqueue(ctx, id, in)
 	case 3, 4:
@@ -87,13 +88,25 @@ func (p *pair) step() {
 		b, errB := p.queue.Revive(ctx, id, "none")
 		p.same("Revive "+id, a, b, errA, errB)
 	case 12:
+		a, errA := p.src.CancelRunning(ctx, id)
+		b, errB := p.queue.CancelRunning(ctx, id)
+		p.same("CancelRunning "+id, string(a), string(b), errA, errB)
+	case 13:
+		p.progress(ctx)
+	case 14:
+		p.wait(ctx, id)
+	case 15:
 		time.Sleep(time.Duration(p.rnd.IntN(10_000)) * time.Millisecond)
 	}
 	p.look(ctx, id)
 }
 
 func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
-	task := duly.Task{ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id)}
+	task := duly.Task{
+		ID: id, Kind: fmt.Sprint("kind ", p.calls), Payload: []byte(id),
+		LockKey: []string{"", "key", "key", "other"}[p.rnd.IntN(4)],
+		Retain:  time.Duration(p.rnd.IntN(2)*15) * time.Second,
+	}
 	mode := []string{"keep", "replace", "earliest"}[p.rnd.IntN(3)]
 	ours, theirs := workertest.In(in), queue.In(in)
 	if p.rnd.IntN(2) == 0 {
@@ -109,6 +122,9 @@ func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
 // recur asks for one of a few tasks, so that some are there already.
 func (p *pair) recur(ctx context.Context, id string, in time.Duration) {
 	task := duly.Task{ID: id, Kind: "recurs", Payload: []byte{byte(p.rnd.IntN(2))}, Every: "@hourly"}
+	if task.Payload[0] == 1 {
+		task.LockKey = "key"
+	}
 	first := func(now time.Time) time.Time { return now.Add(in) }
 	a, errA := p.src.Recur(ctx, task, first)
 	b, errB := p.queue.Recur(ctx, task, first)
@@ -144,6 +160,12 @@ func (p *pair) settle(ctx context.Context, in time.Duration) {
 	var ours, theirs []duly.Settlement
 	for _, d := range p.some() {
 		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, At: d[0].Popped.Add(in), Err: errors.New("boom")}
+		if p.rnd.IntN(2) == 0 {
+			how.Result = fmt.Append(nil, p.calls)
+		}
+		if how.Action == duly.Repeated && p.rnd.IntN(2) == 0 {
+			how.Err = nil
+		}
 		ours = append(ours, how)
 		how.Delivery = d[1]
 		theirs = append(theirs, how)
@@ -160,9 +182,36 @@ func (p *pair) extend(ctx context.Context) {
 	for _, d := range p.some() {
 		ours, theirs = append(ours, d[0]), append(theirs, d[1])
 	}
-	a, errA := p.src.Extend(ctx, ours, 5*time.Second)
-	b, errB := p.queue.Extend(ctx, theirs, 5*time.Second)
+	a, cancelledA, errA := p.src.Extend(ctx, ours, 5*time.Second)
+	b, cancelledB, errB := p.queue.Extend(ctx, theirs, 5*time.Second)
 	p.same("Extend", values(a), values(b), errA, errB)
+	p.same("Extend's cancelled", values(cancelledA), values(cancelledB))
+}
+
+func (p *pair) progress(ctx context.Context) {
+	for _, d := range p.some() {
+		report := fmt.Append(nil, p.calls)
+		lost := func(err error) bool { return errors.Is(err, duly.ErrLeaseLost) }
+		a, b := p.src.Progress(ctx, d[0], report), p.queue.Progress(ctx, d[1], report)
+		p.same("Progress", lost(a), lost(b))
+		if !lost(a) {
+			p.same("Progress", nil, nil, a, b)
+		}
+	}
+}
+
+// wait compares how tasks ended that have, or are not there.
+func (p *pair) wait(ctx context.Context, id string) {
+	switch info, _ := p.src.Get(ctx, id); info.State {
+	case workertest.Due, workertest.Parked, workertest.Leased:
+		return
+	}
+	a, errA := p.src.Wait(ctx, id)
+	b, errB := p.queue.Wait(ctx, id)
+	p.same("Wait for nothing", errors.Is(errA, workertest.ErrNotFound), errors.Is(errB, queue.ErrNotFound))
+	if errA == nil {
+		p.same("Wait "+id, fmt.Sprint(a), fmt.Sprint(b), errB)
+	}
 }
 
 // look compares what both show of themselves.
@@ -173,10 +222,14 @@ func (p *pair) look(ctx context.Context, id string) {
 		a.At = time.Time{} // which a queue does not tell
 	}
 	p.same("Get "+id, a, infoOf(b), errA, errB)
-	p.list(ctx, []workertest.State{workertest.Due, workertest.Leased, workertest.Dead}[p.rnd.IntN(3)])
+	p.list(ctx, []workertest.State{
+		workertest.Due, workertest.Parked, workertest.Leased, workertest.Dead, workertest.Done,
+	}[p.rnd.IntN(5)])
 	stats, errA := p.src.Stats(ctx)
 	s, errB := p.queue.Stats(ctx)
-	p.same("Stats", stats, workertest.Stats{Now: s.Now, Due: s.Due, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead}, errA, errB)
+	p.same("Stats", stats, workertest.Stats{
+		Now: s.Now, Due: s.Due, Parked: s.Parked, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead, Done: s.Done,
+	}, errA, errB)
 }
 
 func (p *pair) list(ctx context.Context, state workertest.State) {
@@ -200,7 +253,7 @@ func (p *pair) list(ctx context.Context, state workertest.State) {
 func infoOf(i queue.Info) workertest.Info {
 	return workertest.Info{
 		Task: i.Task, State: workertest.State(i.State), At: i.At, Failures: i.Failures, LastError: i.LastError,
-		Crashes: i.Crashes, Replacement: i.Replacement,
+		Crashes: i.Crashes, Replacement: i.Replacement, Result: i.Result, Progress: i.Progress,
 	}
 }
 

@@ -24,7 +24,8 @@ const (
 
 // Pop leases up to n tasks that are due, the earliest first, for the given time,
 // and reports how long it will be until there may be more: zero if there may be
-// now, at most a day. n is 1 to 500, the lease 10 ms to 24 h.
+// now, at most a day. A task whose lock key another holds is parked until that
+// one's lease ends or it is settled. n is 1 to 500, the lease 10 ms to 24 h.
 //
 // A lease that ran out makes its task due again with one more crash; the third in
 // a row buries it.
@@ -42,6 +43,7 @@ func (s *Source) Pop(ctx context.Context, n int, lease time.Duration) ([]*duly.D
 	defer end()
 	now := s.now()
 	s.reclaim(now)
+	s.look(now)
 	ds := s.lease(n, now, now.Add(lease))
 	if len(ds) == n {
 		return ds, 0, nil
@@ -71,9 +73,14 @@ func (s *Source) reclaim(now time.Time) {
 		if s.replaced(e) {
 			continue
 		}
+		if e.over() {
+			s.cut(e, now)
+			continue
+		}
 		e.crashes++
 		if e.crashes >= maxCrashes {
 			s.move(e, Dead, now)
+			s.ended(e.buried())
 		} else {
 			s.move(e, Due, e.due)
 		}
@@ -82,64 +89,57 @@ func (s *Source) reclaim(now time.Time) {
 
 // lease takes the first n tasks that may run now.
 func (s *Source) lease(n int, now, stop time.Time) (ds []*duly.Delivery) {
-	var head []*entry
-	for _, e := range *s.states[Due] {
-		if len(head) == n || e.at.After(now) {
-			break
-		}
-		head = append(head, e)
-	}
-	head = s.try(head, now, stop)
-	if len(head) > 0 {
+	due := slices.Clone(*s.states[Due])
+	if len(due) > 0 && !due[0].at.After(now) {
 		s.fence = max(s.fence+1, uint64(now.UnixMicro()))
 	}
-	for _, e := range head {
-		e.due, e.fence = e.at, s.fence
-		if e.crashes >= maxCrashes-1 {
-			s.trial.fence = e.fence
+	for _, e := range due {
+		if len(ds) == n || e.at.After(now) {
+			break
 		}
-		s.move(e, Leased, stop)
-		ds = append(ds, e.delivery(s.name, now))
+		last := e.crashes >= maxCrashes-1
+		switch {
+		case s.blocked(e):
+			s.park(e)
+		case last && s.trial.busy(now):
+			s.move(e, Due, now.Add(apart))
+		default:
+			e.due, e.fence = e.at, s.fence
+			if last {
+				s.trial = trial{e, e.fence, now.Add((stop.Sub(now) / 3).Truncate(time.Microsecond))}
+			}
+			s.move(e, Leased, stop)
+			s.hold(e)
+			ds = append(ds, e.delivery(s.name, now))
+		}
 	}
 	return ds
 }
 
-// A trial is the lease of a task on its last chance, and when another may have
-// one beside it.
+// A trial is the lease of a task that one more crash would bury. It has no other
+// such beside it until it has settled or a third of its lease is over, as in a
+// queue: else the task that kills workers would take those that run beside it to
+// the dead letter.
 type trial struct {
 	of    *entry
 	fence uint64
 	end   time.Time
 }
 
-// try keeps of the head one task that one more crash would bury, unless another
-// is on trial, as a queue does: else the one that kills workers would take those
-// that run beside it to the dead letter.
-func (s *Source) try(head []*entry, now, stop time.Time) (kept []*entry) {
-	t := s.trial
-	busy := now.Before(t.end) && t.of.state == Leased && t.of.fence == t.fence
-	for _, e := range head {
-		last := e.crashes >= maxCrashes-1
-		if last && busy {
-			s.move(e, Due, now.Add(apart))
-			continue
-		}
-		if last {
-			busy = true
-			s.trial.of, s.trial.end = e, now.Add((stop.Sub(now) / 3).Truncate(time.Microsecond))
-		}
-		kept = append(kept, e)
-	}
-	return kept
+func (t trial) busy(now time.Time) bool {
+	return now.Before(t.end) && t.of.state == Leased && t.of.fence == t.fence
 }
 
-// wait is how long until a task is due or a lease ends.
+// wait is how long until a task is due, a lease ends, or a lock key may be free.
 func (s *Source) wait(now time.Time) time.Duration {
 	soon := maxWait
 	for _, state := range []State{Due, Leased} {
 		if first := *s.states[state]; len(first) > 0 {
 			soon = min(soon, first[0].at.Sub(now))
 		}
+	}
+	for _, at := range s.looks {
+		soon = min(soon, at.Sub(now))
 	}
 	return max(soon, 0)
 }

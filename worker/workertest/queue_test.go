@@ -59,5 +59,13 @@ func ofQueue(t *testing.T, client *redis.Client) workertest.Harness {
 			info, err := q.Get(ctx, id)
 			return workertest.State(info.State), err
 		},
+		CancelRunning: func(ctx context.Context, id string) error {
+			_, err := q.CancelRunning(ctx, id)
+			return err
+		},
+		Report: func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := q.Get(ctx, id)
+			return info.Result, info.Progress, err
+		},
 	}
 }

@@ -50,7 +50,7 @@ func (s *Source) Recur(ctx context.Context, task duly.Task, first func(now time.
 		case !same:
 			mode = Replace
 		}
-		if e.state == Due && (!e.at.After(now) || e.failures > 0) {
+		if e.waits() && (!e.at.After(now) || e.failures > 0) {
 			due = e.at
 		}
 	}
@@ -65,7 +65,7 @@ func (e *entry) follows(task duly.Task) bool {
 	if e.next != nil {
 		next = e.next.task
 	}
-	if e.last || !bytes.Equal(next.Payload, task.Payload) || !maps.Equal(next.Headers, task.Headers) ||
+	if e.over() && e.next == nil || !bytes.Equal(next.Payload, task.Payload) || !maps.Equal(next.Headers, task.Headers) ||
 		micros(next.Expires) != micros(task.Expires) {
 		return false
 	}

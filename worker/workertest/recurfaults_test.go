@@ -40,9 +40,22 @@ var recurFaults = []fault{
 		"a repeated task is due at its time, as if it were new",
 	}},
 
+	{"keeps the progress of a run that is over", func(f *faulty, h *workertest.Harness) {
+		var last []byte
+		f.progress = func(ctx context.Context, d *duly.Delivery, progress []byte) error {
+			last = progress
+			return f.Source.Progress(ctx, d, progress)
+		}
+		h.Report = func(ctx context.Context, id string) ([]byte, []byte, error) {
+			info, err := f.Get(ctx, id)
+			return info.Result, last, err
+		}
+	}, []string{"the progress of a repeated task goes with its run"}},
+
 	{"keeps what it has", recursBy(workertest.Keep), []string{
 		"a recurring task that has changed takes the place of the old one", "a recurring task that runs is changed when it ends",
 		"a recurring task that is dead is told, and stays so", "a change loses no tick that is overdue or to be retried",
+		"a recurring task that was cancelled as it ran comes back for who asks for it",
 	}},
 	{"replaces what is the same", recursBy(workertest.Replace), []string{
 		"a recurring task is there once, whoever asks for it", "a recurring task that is there keeps its due time",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/dulyhq/duly"
@@ -45,6 +46,9 @@ var ErrEndless = errors.New("workertest: no end of due tasks")
 // tick of a recurring task that is too late for its Grace; one that was run is due
 // again at the next tick after the source's now, so that what was missed runs once.
 //
+// If its run is cancelled, by the handler itself or from elsewhere, a handler's
+// context ends as in a worker, and unless it returns nil the task is dropped.
+//
 // Handlers run in the caller's goroutine, so they may call t.Fatal. A panic is a
 // failed attempt, and the settlement's Err a [*worker.PanicError].
 //
@@ -56,6 +60,8 @@ func RunDue(ctx context.Context, src worker.Source, h duly.Handler) ([]duly.Sett
 
 func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([]duly.Settlement, error) {
 	var done []duly.Settlement
+	now := current{src: src}
+	defer now.watch(ctx)()
 	for range most {
 		ds, _, err := src.Pop(ctx, 1, runLease)
 		if err != nil {
@@ -69,9 +75,7 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 			verdict, late = worker.SkipTick(ds[0], ds[0].Popped)
 		}
 		if !late {
-			began := time.Now()
-			verdict = run(ctx, h, ds[0])
-			verdict = worker.EndTick(verdict, clockOf(src, ds[0].Popped.Add(time.Since(began))))
+			verdict = now.run(ctx, h, ds[0])
 		}
 		lost, err := src.Settle(context.WithoutCancel(ctx), []duly.Settlement{verdict})
 		if err == nil && len(lost) > 0 {
@@ -94,8 +98,67 @@ func clockOf(src worker.Source, guess time.Time) time.Time {
 	return guess
 }
 
-// run makes one attempt and judges its answer.
-func run(ctx context.Context, h duly.Handler, d *duly.Delivery) (verdict duly.Settlement) {
+// A current is the run under way in a RunDue, which may be cancelled.
+type current struct {
+	src worker.Source
+
+	mu  sync.Mutex // guards what follows
+	d   *duly.Delivery
+	end context.CancelCauseFunc
+}
+
+// watch listens for cancellations. It returns once that has begun, and how to end it.
+func (c *current) watch(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	go func() {
+		defer close(ended)
+		c.src.Watch(ctx, func(time.Duration) { once.Do(func() { close(begun) }) }, c.cancel)
+	}()
+	select {
+	case <-begun:
+	case <-ended:
+	}
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (c *current) cancel(id string, fence uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.d != nil && c.d.ID == id && c.d.Fence <= fence {
+		c.end(duly.ErrCancelled)
+	}
+}
+
+// run makes one attempt and judges its answer. Whether it was cancelled is asked of
+// the source, which alone knows for certain.
+func (c *current) run(ctx context.Context, h duly.Handler, d *duly.Delivery) duly.Settlement {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c.mu.Lock()
+	c.d, c.end = d, end
+	c.mu.Unlock()
+	d.ReportTo(c.src)
+	began := time.Now()
+	verdict := attempt(ctx, h, d)
+	if verdict.Action == duly.Acked && d.Every == "" {
+		return verdict
+	}
+	_, cancelled, err := c.src.Extend(context.WithoutCancel(ctx), []*duly.Delivery{d}, runLease)
+	switch {
+	case err != nil || len(cancelled) == 0: // if the source fails, settling tells
+		return worker.EndTick(verdict, clockOf(c.src, d.Popped.Add(time.Since(began))))
+	case verdict.Action != duly.Acked:
+		return duly.Settlement{Delivery: d, Action: duly.Dropped, Err: fmt.Errorf("%w: %w", duly.ErrCancelled, verdict.Err)}
+	}
+	return verdict // the last tick, and done
+}
+
+func attempt(ctx context.Context, h duly.Handler, d *duly.Delivery) (verdict duly.Settlement) {
 	timeout := runTimeout
 	if d.Timeout > 0 {
 		timeout = d.Timeout
@@ -117,6 +180,9 @@ func judge(ctx context.Context, d *duly.Delivery, err error) duly.Settlement {
 		action, asked = duly.Retried, false // whatever it panicked with
 	}
 	verdict := duly.Settlement{Delivery: d, Action: action, In: in, Err: err}
+	if action == duly.Acked {
+		verdict.Result = d.Result()
+	}
 	if action != duly.Retried {
 		return verdict
 	}

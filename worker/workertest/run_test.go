@@ -154,6 +154,34 @@ func TestRunDueRunsWhatHandlersEnqueue(t *testing.T) {
 	workertest.RequireNone(t, src)
 }
 
+// TestRunDueHandsLockKeysOver: tasks of one lock key run in due order, and one that
+// fails holds up none.
+func TestRunDueHandsLockKeysOver(t *testing.T) {
+	t.Parallel()
+	src := workertest.NewSource("orders")
+	for i, id := range []string{"b", "c", "a"} {
+		add(t, src, time.Duration(i)*time.Second, keyed(id, "order:42"))
+	}
+	src.Advance(time.Minute)
+	var ran []string
+	h := handler(func(_ context.Context, d *duly.Delivery) error {
+		ran = append(ran, d.ID)
+		if d.ID == "b" && d.Attempt == 1 {
+			return errors.New("boom")
+		}
+		return nil
+	})
+	for range 2 {
+		_, err := workertest.RunDue(t.Context(), src, h)
+		must(t, err)
+		src.Advance(time.Second)
+	}
+	if want := []string{"b", "c", "a", "b"}; !slices.Equal(ran, want) {
+		t.Errorf("ran %q, want %q", ran, want)
+	}
+	workertest.RequireNone(t, src)
+}
+
 func TestRunDueTakesPanicsAsFailures(t *testing.T) {
 	t.Parallel()
 	src, boom := workertest.NewSource("orders"), errors.New("boom")

@@ -13,7 +13,7 @@ import (
 var _ worker.Source = (*Source)(nil)
 
 // A Source is a queue in memory. Its methods may be called concurrently, and
-// none but Watch blocks. They fail only if their context has ended, if an
+// none but Watch and Wait blocks. They fail only if their context has ended, if an
 // argument is out of the bounds that a queue has (the error then matches
 // [worker.ErrInvalid]), or if [Source.Fail] says so; nothing has changed then.
 type Source struct {
@@ -27,7 +27,16 @@ type Source struct {
 	trial    trial
 	tasks    map[string]*entry
 	states   map[State]*line
-	watchers map[chan struct{}]struct{}
+	holders  map[string]*entry    // of lock keys
+	looks    map[string]time.Time // when to look whether a key is free that tasks are parked for
+	watchers map[*watcher]struct{}
+	waiters  map[string][]chan Ended // by ID
+}
+
+// A watcher is a Watch under way.
+type watcher struct {
+	wake   chan struct{}
+	cancel func(id string, fence uint64)
 }
 
 // NewSource returns an empty source of a name, at the time of the machine.
@@ -35,8 +44,11 @@ func NewSource(name string) *Source {
 	return &Source{
 		name:     name,
 		tasks:    make(map[string]*entry),
-		states:   map[State]*line{Due: {}, Leased: {}, Dead: {}},
-		watchers: make(map[chan struct{}]struct{}),
+		states:   map[State]*line{Due: {}, Parked: {}, Leased: {}, Dead: {}, Done: {}},
+		holders:  make(map[string]*entry),
+		looks:    make(map[string]time.Time),
+		watchers: make(map[*watcher]struct{}),
+		waiters:  make(map[string][]chan Ended),
 	}
 }
 
@@ -77,21 +89,22 @@ func (s *Source) Fail(err error) {
 }
 
 // Watch calls hint with zero whenever a Pop may bring something sooner than the
-// last one said, and once at the start, until ctx ends.
-func (s *Source) Watch(ctx context.Context, hint func(in time.Duration)) {
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{} // for what came between the last Pop and now
+// last one said, and once at the start, until ctx ends. When a run is cancelled,
+// [Source.CancelRunning] calls cancel, which must not call the source.
+func (s *Source) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
+	w := &watcher{make(chan struct{}, 1), cancel}
+	w.wake <- struct{}{} // for what came between the last Pop and now
 	s.mu.Lock()
-	s.watchers[wake] = struct{}{}
+	s.watchers[w] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.watchers, wake)
+		delete(s.watchers, w)
 	}()
 	for {
 		select {
-		case <-wake:
+		case <-w.wake:
 			hint(0)
 		case <-ctx.Done():
 			return
@@ -101,9 +114,9 @@ func (s *Source) Watch(ctx context.Context, hint func(in time.Duration)) {
 
 // hint wakes the watchers. It never blocks. The lock is held.
 func (s *Source) hint() {
-	for wake := range s.watchers {
+	for w := range s.watchers {
 		select {
-		case wake <- struct{}{}:
+		case w.wake <- struct{}{}:
 		default: // one is waiting
 		}
 	}
@@ -116,6 +129,7 @@ func (s *Source) begin(ctx context.Context) (end func(), err error) {
 		s.mu.Unlock()
 		return nil, err
 	}
+	s.forget()
 	return s.mu.Unlock, nil
 }
 

@@ -56,7 +56,7 @@ func TestFailFailsEveryCallAndChangesNothing(t *testing.T) {
 	calls := map[string]func(context.Context) error{
 		"Enqueue":    func(ctx context.Context) error { _, err := src.Enqueue(ctx, task("c")); return err },
 		"Pop":        func(ctx context.Context) error { _, _, err := src.Pop(ctx, 1, time.Hour); return err },
-		"Extend":     func(ctx context.Context) error { _, err := src.Extend(ctx, ds, time.Hour); return err },
+		"Extend":     func(ctx context.Context) error { _, _, err := src.Extend(ctx, ds, time.Hour); return err },
 		"Settle":     func(ctx context.Context) error { _, err := src.Settle(ctx, settlements(ds, duly.Acked)); return err },
 		"Cancel":     func(ctx context.Context) error { _, err := src.Cancel(ctx, "b"); return err },
 		"Reschedule": func(ctx context.Context) error { _, err := src.Reschedule(ctx, "b", workertest.In(0)); return err },
@@ -65,6 +65,7 @@ func TestFailFailsEveryCallAndChangesNothing(t *testing.T) {
 		"Peek":       func(ctx context.Context) error { _, err := src.Peek(ctx, 1); return err },
 		"Stats":      func(ctx context.Context) error { _, err := src.Stats(ctx); return err },
 	}
+	calls["CancelRunning"] = func(ctx context.Context) error { _, err := src.CancelRunning(ctx, "a"); return err }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, call := range calls {
@@ -114,6 +115,8 @@ func TestBadTasksAreRefused(t *testing.T) {
 		"many headers":         enqueue(duly.Task{Kind: "kind", Headers: headers}),
 		"negative MaxAttempts": enqueue(duly.Task{Kind: "kind", MaxAttempts: -1}),
 		"negative Timeout":     enqueue(duly.Task{Kind: "kind", Timeout: -1}),
+		"Every without ID":     enqueue(duly.Task{Kind: "kind", Every: "@hourly"}),
+		"Retain with Every":    enqueue(duly.Task{ID: "a", Kind: "kind", Every: "@hourly", Retain: 1}),
 		"endless delay":        enqueue(task("a"), workertest.In(math.MaxInt64)),
 		"year 2256":            enqueue(task("a"), workertest.At(time.Date(2256, 1, 1, 0, 0, 0, 0, time.UTC))),
 		"unknown conflict":     enqueue(task("a"), workertest.OnConflict("hide")),
@@ -139,8 +142,8 @@ func TestBadCallsAreRefused(t *testing.T) {
 		return err
 	}
 	d := &duly.Delivery{Task: task("a")}
-	_, extendNil := src.Extend(ctx, []*duly.Delivery{nil}, time.Second)
-	_, extendShort := src.Extend(ctx, nil, time.Millisecond)
+	_, _, extendNil := src.Extend(ctx, []*duly.Delivery{nil}, time.Second)
+	_, _, extendShort := src.Extend(ctx, nil, time.Millisecond)
 	_, noTime := src.Reschedule(ctx, "a", workertest.OnConflict(workertest.Keep))
 	wantInvalid(t, map[string]error{
 		"no place in a batch": pop(0, time.Second),

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/queue"
+)
+
+// Exit statuses of wait for tasks that were not done.
+var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, queue.Cancelled: 5}
+
+// endedError is how a task ended that was not done.
+type endedError struct{ queue.Ended }
+
+func (e endedError) Error() string { return e.Decode(nil).Error() }
+
+func (e endedError) status() int { return endStatus[e.Action] }
+
+// wait prints the result of a task once that has ended.
+func wait(ctx context.Context, t *tool, args []string) error {
+	flags := newFlags("wait")
+	timeout := flags.Duration("timeout", 0, "how long to wait at most; 0 is for ever")
+	q, words, err := t.queue(flags, args, 2, 2)
+	if err != nil {
+		return err
+	}
+	if *timeout < 0 {
+		return fmt.Errorf("%w: -timeout %v is negative", errUsage, *timeout)
+	}
+	if *timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, *timeout)
+		defer stop()
+	}
+	ended, err := q.Wait(ctx, words[0])
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return fmt.Errorf("no task %q in %q", words[0], q.Name())
+	case err != nil:
+		return err
+	}
+	if err := t.out.ended(ended); err != nil {
+		return err
+	}
+	if ended.Action != duly.Acked {
+		return endedError{ended}
+	}
+	return nil
+}

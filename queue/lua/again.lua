@@ -1,0 +1,32 @@
+-- again: the part of pop for a caller whom the last pop did not reach. It finds what
+-- that leased, and gives back what is now too much. What was cancelled has not begun and is gone.
+local function again()
+  local found, head = {}, {}
+  if not last or lastFence == ARGV[7] then return head end
+  for _, member in ipairs(redis.call('ZRANGE', k.leased, lastStop, lastStop, 'BYSCORE')) do
+    local token, was, id, key = parts(member)
+    if token == lastFence then
+      redis.call('ZREM', k.leased, member)
+      if not cut(k, token, id, now) then
+        found[#found + 1] = {id = id, due = was, key = key}
+      elseif key then
+        lockKeys().free(key, holding(token, was, id))
+      end
+    end
+  end
+  -- Members with a lock key are not in the order of the due set.
+  table.sort(found, function(a, b)
+    if a.due ~= b.due then return tonumber(a.due) < tonumber(b.due) end
+    return a.id < b.id
+  end)
+  for i, task in ipairs(found) do
+    if i <= most then
+      head[2 * i - 1], head[2 * i] = task.id, task.due
+    else
+      if not replace(k, task.id) then redis.call('ZADD', k.due, task.due, task.id) end
+      if task.key then lockKeys().free(task.key, holding(lastFence, task.due, task.id)) end
+    end
+  end
+  return head
+end
+

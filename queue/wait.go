@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dulyhq/duly"
+)
+
+// ErrNotFound means that there is no task of this ID: it was never there, or it
+// ended before the call and was not kept.
+var ErrNotFound = errors.New("no such task")
+
+// ErrCrashed is why a task ended that was buried because its leases ran out too
+// often: its workers died or hung.
+var ErrCrashed = errors.New("its workers crashed too often")
+
+// Cancelled is how a task ended that was cancelled, or removed, before it ran.
+const Cancelled duly.Action = "cancel"
+
+// An Ended tells how a task ended.
+type Ended struct {
+	// ID is the task's.
+	ID string
+
+	// Action is what ended it: Acked, which means that it is done, Dropped, Buried
+	// or Cancelled; or Repeated if the run of a recurring task was not done.
+	Action duly.Action
+
+	// Result is what a task that is done has brought, as JSON, or nil.
+	Result []byte
+
+	// Err is why the task was dropped, buried or repeated, as far as that is known.
+	// It matches [duly.ErrExpired], [duly.ErrSkipped] or [ErrCrashed] if it was that;
+	// else it has the text of the handler's error, cut at 1,024 bytes, and matches
+	// nothing.
+	Err error
+}
+
+// Decode decodes the result of a task that is done. It leaves v alone if there is
+// none. If the task ended in another way the error says so and wraps Err.
+func (e Ended) Decode(v any) error {
+	switch {
+	case e.Action != duly.Acked && e.Err != nil:
+		return fmt.Errorf("queue: task %q ended by %s: %w", e.ID, e.Action, e.Err)
+	case e.Action != duly.Acked:
+		return fmt.Errorf("queue: task %q ended by %s", e.ID, e.Action)
+	case e.Result == nil:
+		return nil
+	}
+	if err := json.Unmarshal(e.Result, v); err != nil {
+		return fmt.Errorf("queue: result of task %q: %w", e.ID, err)
+	}
+	return nil
+}
+
+// Wait returns how the task of an ID ends, once it has: at once for one that is
+// done and kept, or dead. A task that is retried has not ended. Nor has one that is
+// replaced, be it before it runs or while: Wait goes on to the one that takes its
+// place, for that is now the task of this ID. Of a recurring task it is the run that
+// is next, or goes on, whose end is waited for.
+//
+// The error matches [ErrNotFound] if there is no such task, or that of ctx. If the
+// first look at the task fails, so does Wait; later it outlasts whatever becomes of
+// the connection.
+//
+// A task need not be kept to be waited for: once Wait has looked, its end is kept
+// for a minute. Waiters are told of it by a message. Since that may be lost they
+// also look after every reconnect, and every 5 s. So Wait returns within
+// milliseconds, some seconds late if a message was lost, and with ErrNotFound if
+// Redis was out of reach for over a minute meanwhile.
+//
+// All calls through one Queue value share a subscription and their looks, 200 a
+// round trip. Both end soon after the last call.
+func (q *Queue) Wait(ctx context.Context, id string) (Ended, error) {
+	err := checkText("task ID", id, MaxID)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		w := q.waits.enter(id)
+		select {
+		case <-w.over:
+			if w.err == nil {
+				return w.ended, nil
+			}
+			err = w.err
+		case <-ctx.Done():
+			q.waits.leave(w)
+			err = ctx.Err()
+		}
+	}
+	return Ended{}, fmt.Errorf("queue: wait for %.512q in %q: %w", id, q.name, err)
+}
+
+// look looks at the tasks of waiters, and tells those whose task has ended.
+func (q *Queue) look(ctx context.Context, batch []*waiter) error {
+	args := make([]any, 0, 2*len(batch))
+	for _, w := range batch {
+		args = append(args, w.id, w.seen)
+	}
+	got, err := q.run(ctx, waitScript, q.keys.forWait(), args...)
+	list, _ := got.([]any)
+	if err == nil && len(list) != len(batch) {
+		err = fmt.Errorf("unexpected reply %v", got)
+	}
+	if err != nil {
+		return err
+	}
+	for i, w := range batch {
+		switch answer := reply(list).list(i); answer.text(0) {
+		case "waiting":
+			w.seen = answer.text(1)
+		case "missing":
+			w.err, w.known = ErrNotFound, true
+		default:
+			w.ended, w.known = readEnded(w.id, answer.text(0), answer.text(1)), true
+		}
+	}
+	return nil
+}
+
+func readEnded(id, word, text string) Ended {
+	ended := Ended{ID: id, Action: duly.Action(word)}
+	switch ended.Action {
+	case duly.Acked:
+		if text != "" {
+			ended.Result = []byte(text)
+		}
+	case "crash":
+		ended.Action, ended.Err = duly.Buried, ErrCrashed
+	case duly.Buried, duly.Dropped, duly.Repeated:
+		_, why := decodeFailure(text)
+		switch {
+		case strings.HasPrefix(why, duly.ErrExpired.Error()):
+			ended.Err = duly.ErrExpired
+		case why == duly.ErrSkipped.Error():
+			ended.Err = duly.ErrSkipped
+		case why != "":
+			ended.Err = errors.New(why)
+		}
+	}
+	return ended
+}

@@ -108,6 +108,8 @@ func TestACancelledTickIsTheLastAndWhatItBroughtStands(t *testing.T) {
 						equal(t, "lost", ids(lost), []string{})
 					}
 					equal(t, "told", w.get(t), c.want)
+					counted := map[bool]string{true: "ack", false: "cancelled"}[c.want.Action == duly.Acked]
+					equal(t, "counted as "+counted, r.stats(t).Counters[counted], 1)
 					s := r.snapshot(t)
 					equal(t, "left", len(s.due)+len(s.task)+len(s.next)+len(s.fail)+len(s.crash)+len(s.progress), 0)
 					equal(t, "popped at last", ids(r.pop(t, 9)), []string{})

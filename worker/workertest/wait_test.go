@@ -58,6 +58,14 @@ func TestWaitReturnsHowATaskEnds(t *testing.T) {
 			_, err := src.Cancel(context.Background(), "a")
 			return err
 		}, workertest.Cancelled, ""},
+		"cancelled as its worker died": {func(src *workertest.Source) error {
+			_, _, err := src.Pop(context.Background(), 1, time.Second)
+			must(t, err)
+			_, err = src.CancelRunning(context.Background(), "a")
+			src.Advance(time.Second)
+			_, _, over := src.Pop(context.Background(), 1, time.Second)
+			return errors.Join(err, over)
+		}, workertest.Cancelled, ""},
 		"crashed": {func(src *workertest.Source) error {
 			for range 4 {
 				if _, _, err := src.Pop(context.Background(), 1, time.Second); err != nil {

@@ -55,8 +55,8 @@
 // A parked task is due as well, for all verbs. It costs nothing until its turn: no
 // slot, no attempt, no look at it. Settling the task that runs, whatever the action,
 // or releasing the lease that the application has, hands the key over in the same
-// script and hints it. Where a holder died, a pop looks when its lease or its TTL has
-// ended. A task that is to be retried lets the next have its turn, unless it is due
+// script and hints it, once however many. Where a holder died, or a waiter, a pop looks
+// when its lease, its TTL or its grant has ended. A task that is to be retried lets the next have its turn, unless it is due
 // earlier. Who waits for the lock in the application goes before the tasks: one that
 // is always waited for lets none run.
 //
@@ -70,8 +70,7 @@
 //	                 key <fence>:<due>@<lock key>\n<id>
 //	…parked  zset    id → due, of tasks whose lock key is taken
 //	…turns   zset    <lock key>\n<due>\n<id>, of the same, in the order of their turns
-//	…blocked zset    lock key that tasks are parked for → when to look whether it is
-//	                 free; 0 once it was let go
+//	…blocked zset    lock key that tasks are parked for → when to look whether it is free
 //	…dead    zset    id → when it died
 //	…done    zset    id → when its record is forgotten
 //	…task    hash    id → record, see below; exists exactly while the id is in one of the above

@@ -86,7 +86,7 @@ func TestNoWindowHasMoreThanBurstPlusRateTimesItsLength(t *testing.T) {
 			if rapid.Bool().Draw(rt, "at a random time") {
 				step = time.Duration(rapid.Float64Range(0, 3).Draw(rt, "intervals") * interval).Truncate(time.Microsecond)
 			}
-			c.time = c.time.Add(min(step, 20*time.Minute)) // no lease ends in a thousand of them
+			c.time = c.time.Add(min(step, 20*time.Minute)) // a lease may end: that task counts again
 			c.mini.SetTime(c.time)
 		}
 		if n, window := exceeded(popped, l); n > 0 {

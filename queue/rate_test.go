@@ -101,8 +101,13 @@ func TestAPollerThatComesWhenItWasToldGetsTheWholeRate(t *testing.T) {
 	t.Parallel()
 	c := newClock(t)
 	for _, l := range []queue.Limits{
-		{Rate: 1, Burst: 1}, {Rate: 3, Burst: 2}, {Rate: 1.0 / 3600, Burst: 3}, {Rate: 199, Burst: 1},
-		{Rate: 700, Burst: 7}, {Rate: 70_000, Burst: 50}, {Rate: 1_000_000, Burst: 100},
+		{Rate: 1, Burst: 1},
+		{Rate: 3, Burst: 2},
+		{Rate: 1.0 / 3600, Burst: 3},
+		{Rate: 199, Burst: 1},
+		{Rate: 700, Burst: 7},
+		{Rate: 70_000, Burst: 50},
+		{Rate: 1_000_000, Burst: 100},
 	} {
 		t.Run(fmt.Sprint(l.Rate), func(t *testing.T) {
 			r := c.another(t, queue.Config{})

@@ -57,7 +57,7 @@ local function finish(id, action, at, note)
     add(entries, us(when(at, now)), id)
     if action == 'retry' then add(notes, id, note) end
   end
-  if left.waited and not score and action ~= 'retry' and action ~= 'release' then
+  if left.waited and not score and (action == 'ack' or action == 'drop' or action == 'bury') then
     add(ends, id, action)
     ends[#ends + 1] = note
   end

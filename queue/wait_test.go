@@ -220,6 +220,7 @@ func TestTheEndOfAnEarlierTaskIsNotThatOfANewOneOfItsID(t *testing.T) {
 		wants(t, err, queue.ErrNotFound)
 		r.enqueue(t, "x")
 		second := r.wait(t, t.Context(), 1, "x")
+		must(t, r.Publish(t.Context(), r.key("ended"), "x").Err()) // has it look again
 		second.still(t, r, "the first had ended")
 		r.ack(t, r.popOne(t, "x"), "2")
 		equal(t, "second", string(second.get(t).Result), "2")

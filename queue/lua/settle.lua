@@ -65,7 +65,8 @@ local function finish(id, action, at, note)
     add(entries, us(when(at, now)), id)
     if action == 'retry' then add(notes, id, note) end
   end
-  if traced.waited and not score and action ~= 'retry' and action ~= 'release' then
+  local ends_it = action == 'ack' or action == 'drop' or action == 'bury' or action == 'cancelled'
+  if traced.waited and not score and ends_it then
     add(ends, id, action == 'cancelled' and 'cancel' or action)
     ends[#ends + 1] = action == 'cancelled' and '' or note
   end

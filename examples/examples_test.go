@@ -14,8 +14,8 @@ import (
 
 // TestExamplesPrintWhatTheySay builds and runs each directory here that holds a
 // main.go of this module. What it is to print is the comment after '// Output:' at
-// the end of that file; an … in it stands for anything within a line. A new example
-// needs no line here.
+// the end of that file; an … in it stands for anything within a line, and one alone
+// for any lines. A new example needs no line here.
 func TestExamplesPrintWhatTheySay(t *testing.T) {
 	t.Parallel()
 	names := programs(t)
@@ -79,7 +79,14 @@ func promised(source string) (want string, ok bool) {
 
 // matches compares what was printed with what was promised.
 func matches(got, want string) bool {
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
+	var pattern string
+	for line := range strings.Lines(want) {
+		if line == "…\n" {
+			pattern += "(.*\n)*"
+			continue
+		}
+		pattern += strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*")
+	}
 	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
 }
 
@@ -119,6 +126,13 @@ func TestPromisesAreRead(t *testing.T) {
 	} {
 		if matches(got, "a\nb …\n") != want {
 			t.Errorf("%q matches: %v", got, !want)
+		}
+	}
+	for got, want := range map[string]bool{
+		"a\nc\n": true, "a\n\nb\nc\n": true, "a\nb c\n": false, "a\nb\n": false, "b\na\nc\n": false,
+	} {
+		if matches(got, "a\n…\nc\n") != want {
+			t.Errorf("%q matches any lines: %v", got, !want)
 		}
 	}
 }

@@ -73,9 +73,10 @@ type Config struct {
 
 	// Parked is the Redis key of a sorted set of names for which others wait than
 	// this package's waiters, such as tasks in a queue; it has the hash tag of Prefix.
-	// When such a name is let go and nobody stands in line, its score there becomes
-	// zero and "0" is published on the channel ParkedWake. That a lock expires is not
-	// told. It goes with [Locks]. Default: none.
+	// Its scores are when they look, in µs of the server's clock: that becomes now when
+	// such a name is let go and nobody stands in line, and "0" is published on the
+	// channel ParkedWake; or when a grant lapses, if somebody does. That a lock expires
+	// is not told. It goes with [Locks]. Default: none.
 	Parked, ParkedWake string
 
 	// Observer is told what happens to the locks of this locker. It is called

@@ -3,6 +3,7 @@ package lock
 import (
 	_ "embed" // for the script
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -18,6 +19,7 @@ var locksLua string
 //	local locks = locks(terms)
 //	locks.blocked(name, mine, adopt)  -- ms for which another has it at most; nil: mine may
 //	locks.hold(name, mine, ttl)       -- makes mine the holder, if it is not blocked
+//	locks.holds(name, mine)           -- whether mine is
 //	locks.keep(name, mine, ttl)       -- false if another has it
 //	locks.free(name, mine)            -- to the next in line
 //
@@ -28,17 +30,25 @@ var locksLua string
 var Locks = "local function locks(terms)\n" + lineLua + locksLua + "end\n"
 
 // Terms tells [Locks] where the locks of this locker are. It is an error unless
-// they share a hash tag and are on one Redis.
+// they share a hash tag and are on one Redis, or if one of its keys has a line feed.
 func (l *Locker) Terms() (string, error) {
 	s, ok := l.store.(single)
 	if !ok || !l.cfg.tagged() {
 		return "", errors.New("lock: terms are those of one Redis and a prefix with a hash tag")
 	}
-	return s.terms(), nil
+	terms := s.terms()
+	for _, term := range terms {
+		if strings.Contains(term, "\n") {
+			return "", fmt.Errorf("lock: terms: %w: %q has a line feed", ErrInvalid, term)
+		}
+	}
+	return strings.Join(terms, "\n"), nil
 }
 
 // terms are what locks.lua takes apart.
-func (n *node) terms() string {
+func (n *node) terms() []string {
 	claim := strconv.FormatInt(claimTTL.Milliseconds(), 10)
-	return strings.Join([]string{n.cfg.Prefix, n.cfg.FenceKey, claim, n.channel, n.publish(), n.cfg.Parked, n.cfg.ParkedWake}, "\n")
+	return []string{
+		n.cfg.Prefix, n.cfg.FenceKey, claim, n.channel, n.publish(), n.unfair(), n.cfg.Parked, n.cfg.ParkedWake,
+	}
 }

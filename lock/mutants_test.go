@@ -62,7 +62,7 @@ var mutants = []mutant{
 	},
 	{
 		"the fence loses digits", "lua/line.lua",
-		"string.format('%.0f', math.max(last + 1, micros()))", "tostring(math.max(last + 1, micros()))",
+		"us(math.max(last + 1, micros()))", "tostring(math.max(last + 1, micros()))",
 		"TryAcquireTakes|FencesRise",
 	},
 	{

@@ -72,12 +72,16 @@ type flight struct {
 
 func newNode(rdb redis.UniversalClient, cfg Config) *node {
 	n := &node{rdb: rdb, cfg: cfg, channel: cfg.Prefix + "{wake}", inFlight: make(map[string]*flight)}
-	unfair := 0
-	if cfg.Unfair {
-		unfair = 1
-	}
-	n.fixed = []any{n.fenceTTL(), claimTTL.Milliseconds(), n.channel, n.publish(), unfair}
+	n.fixed = []any{n.fenceTTL(), claimTTL.Milliseconds(), n.channel, n.publish(), n.unfair()}
 	return n
+}
+
+// unfair is "1" if who does not stand in line is told that a lock is free.
+func (n *node) unfair() string {
+	if n.cfg.Unfair {
+		return "1"
+	}
+	return "0"
 }
 
 // publish is the command by which waiters are told.

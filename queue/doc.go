@@ -55,8 +55,8 @@
 // A parked task is due as well, for all verbs. It costs nothing until its turn: no
 // slot, no attempt, no look at it. Settling the task that runs, whatever the action,
 // or releasing the lease that the application has, hands the key over in the same
-// script and hints it. Where a holder died, a pop looks when its lease or its TTL has
-// ended. A task that is to be retried lets the next have its turn, unless it is due
+// script and hints it, once however many. Where a holder died, or a waiter, a pop looks
+// when its lease, its TTL or its grant has ended. A task that is to be retried lets the next have its turn, unless it is due
 // earlier. Who waits for the lock in the application goes before the tasks: one that
 // is always waited for lets none run.
 //
@@ -82,8 +82,7 @@
 //	                 key <fence>:<due>@<lock key>\n<id>
 //	…parked  zset    id → due, of tasks whose lock key is taken
 //	…turns   zset    <lock key>\n<due>\n<id>, of the same, in the order of their turns
-//	…blocked zset    lock key that tasks are parked for → when to look whether it is
-//	                 free; 0 once it was let go
+//	…blocked zset    lock key that tasks are parked for → when to look whether it is free
 //	…dead    zset    id → when it died
 //	…done    zset    id → when its record is forgotten
 //	…task    hash    id → record, see below; exists exactly while the id is in one of the above
@@ -163,9 +162,9 @@
 // has figures. A queue without limits pays nothing for them. With one a pop takes
 // two or three commands more, and each end of a task at the limit of running ones
 // wakes every worker that waits, as does a rate, 200 times a second at most unless
-// its burst is too small for that. A kept record takes some 100 bytes, and what its
-// payload and result take. Where nothing is kept, waited for or reported, a batch pays
-// one call for it.
+// its burst is too small for that. A kept task takes some 260 bytes with a payload of
+// 20 and a result of one. Where nothing is kept, waited for or reported, none of that
+// is paid for.
 //
 // # Caveats
 //

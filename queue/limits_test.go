@@ -32,8 +32,12 @@ func TestLimitsAreKeptAndShownToEveryProcess(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		other, _ := r.queue(t, queue.Config{})
 		for _, l := range []queue.Limits{
-			{}, {Running: 3}, {Rate: 0.1 + 0.2, Burst: 7}, {Running: 1_000_000, Rate: 1_000_000, Burst: 1_000_000},
-			{Rate: 1.0 / (30 * 24 * 3600), Burst: 1}, {},
+			{},
+			{Running: 3},
+			{Rate: 0.1 + 0.2, Burst: 7},
+			{Running: 1_000_000, Rate: 1_000_000, Burst: 1_000_000},
+			{Rate: 1.0 / (30 * 24 * 3600), Burst: 1},
+			{},
 		} {
 			r.limit(t, l)
 			got, err := other.Limits(t.Context())
@@ -56,7 +60,12 @@ func TestBadLimitsAreRefusedBeforeTheNetwork(t *testing.T) {
 	for field, all := range map[string][]queue.Limits{
 		"Running": {{Running: -1}, {Running: 1_000_001}, {Running: math.MaxInt}},
 		"Rate": {
-			{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {Rate: math.Inf(-1)}, {Rate: 1_000_001}, {Rate: 1e-300},
+			{Rate: -1},
+			{Rate: math.NaN()},
+			{Rate: math.Inf(1)},
+			{Rate: math.Inf(-1)},
+			{Rate: 1_000_001},
+			{Rate: 1e-300},
 			{Rate: math.SmallestNonzeroFloat64},
 		},
 		"Burst": {{Burst: 1}, {Rate: 1, Burst: -1}, {Rate: 1, Burst: 1_000_001}, {Rate: 1, Burst: math.MaxInt}, {Rate: 0.001, Burst: 100_000}},

@@ -27,7 +27,8 @@ const (
 )
 
 // A Queue is a named set of tasks in Redis. Its methods may be called
-// concurrently. It holds no connection and needs no closing.
+// concurrently. It holds no connection but while a Wait goes on, and needs no
+// closing.
 type Queue struct {
 	rdb    redis.UniversalClient
 	name   string

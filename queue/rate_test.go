@@ -86,7 +86,7 @@ func TestNoWindowHasMoreThanBurstPlusRateTimesItsLength(t *testing.T) {
 			if rapid.Bool().Draw(rt, "at a random time") {
 				step = time.Duration(rapid.Float64Range(0, 3).Draw(rt, "intervals") * interval).Truncate(time.Microsecond)
 			}
-			c.time = c.time.Add(min(step, 20*time.Minute)) // no lease ends in a thousand of them
+			c.time = c.time.Add(min(step, 20*time.Minute)) // a lease may end: that task counts again
 			c.mini.SetTime(c.time)
 		}
 		if n, window := exceeded(popped, l); n > 0 {
@@ -101,8 +101,13 @@ func TestAPollerThatComesWhenItWasToldGetsTheWholeRate(t *testing.T) {
 	t.Parallel()
 	c := newClock(t)
 	for _, l := range []queue.Limits{
-		{Rate: 1, Burst: 1}, {Rate: 3, Burst: 2}, {Rate: 1.0 / 3600, Burst: 3}, {Rate: 199, Burst: 1},
-		{Rate: 700, Burst: 7}, {Rate: 70_000, Burst: 50}, {Rate: 1_000_000, Burst: 100},
+		{Rate: 1, Burst: 1},
+		{Rate: 3, Burst: 2},
+		{Rate: 1.0 / 3600, Burst: 3},
+		{Rate: 199, Burst: 1},
+		{Rate: 700, Burst: 7},
+		{Rate: 70_000, Burst: 50},
+		{Rate: 1_000_000, Burst: 100},
 	} {
 		t.Run(fmt.Sprint(l.Rate), func(t *testing.T) {
 			r := c.another(t, queue.Config{})

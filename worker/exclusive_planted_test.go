@@ -111,6 +111,10 @@ func TestPlantedFaultsOfHistoriesAreFound(t *testing.T) {
 			rs[first+3].id, rs[first+5].id, rs[first+5].killed = "y3", "y2", false
 			return ts, slices.Delete(rs, first+6, first+10)
 		}, []string{"order"}},
+		"two tasks that are due together run against the order of their IDs": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
+			ts = append(ts, keyedTask{"a1", "q", ts[0].due}, keyedTask{"a2", "q", ts[0].due})
+			return ts, append(rs, keyedRun{"a2", "q", 1, 1, 2, ranOK, false}, keyedRun{"a1", "q", 2, 3, 4, ranOK, false})
+		}, []string{`order: of key "q", "a2"`}},
 		"a task is lost": {func(ts []keyedTask, rs []keyedRun) ([]keyedTask, []keyedRun) {
 			return append(ts, keyedTask{"y9", "y", time.Unix(2_000_000, 0)}), rs
 		}, []string{`lost: task "y9"`}},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A keyedTask is a task that was enqueued before the workers began. No two of a
-// lock key are due at the same time.
+// A keyedTask is a task that was there before any of its lock key ran, and when the
+// queue says that it is due. Ties go by ID.
 type keyedTask struct {
 	id, key string
 	due     time.Time

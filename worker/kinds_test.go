@@ -117,10 +117,8 @@ func TestOtherKindsRunOnBesideOneAtItsLimit(t *testing.T) {
 		launch(t, g.around(func(ctx context.Context, d *duly.Delivery) error {
 			if d.Kind == "limited" {
 				return until(10*time.Second)(ctx, d)
-			} else {
-				time.Sleep(100 * time.Millisecond)
 			}
-			return nil
+			return until(100*time.Millisecond)(ctx, d)
 		}), worker.Config{Concurrency: 10, KindLimits: map[string]int{"limited": 2}}, f)
 		pass(5 * time.Second) // 2.5 s of work for the eight goroutines that are left
 		if ran, most := g.of("other"); ran != 200 || most != 8 {
@@ -253,6 +251,56 @@ func TestAnExpiredTaskNeedsNoPlaceAmongItsKind(t *testing.T) {
 		pass(time.Second)
 		if s := w.Stats(); s.Expired != 1 || s.Limited != 0 {
 			t.Errorf("worker %+v, want one expired and none given back", s)
+		}
+	})
+}
+
+// Those that wait for a place have lent their slots, and take them back.
+func TestAWorkerHoldsNoMoreThanItRunsAfterManyHaveWaitedForAPlace(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFake("q")
+		f.trip = time.Millisecond
+		f.addKind("limited", 300)
+		launch(t, handler(func(ctx context.Context, d *duly.Delivery) error {
+			if d.Kind == "limited" {
+				return until(20*time.Millisecond)(ctx, d)
+			}
+			return until(time.Minute)(ctx, d)
+		}), worker.Config{Concurrency: 4, KindLimits: map[string]int{"limited": 1}}, f)
+		for f.left() > 0 {
+			pass(100 * time.Millisecond)
+		}
+		f.addKind("other", 100)
+		pass(time.Second)
+		if n := f.leased(); n != 4 {
+			t.Errorf("%d are leased, want the 4 that run", n)
+		}
+	})
+}
+
+// Quick handlers are fetched ahead of, with tasks of a limited kind behind two slow
+// ones that take both goroutines.
+func TestATaskThatIsGivenBackForWantOfAGoroutineGivesUpItsPlace(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f, g := newFake("q"), newGauge()
+		f.trip = time.Millisecond
+		f.addKind("quick", 500)
+		for i, kind := range []string{"slow", "slow", "limited", "limited", "limited", "limited", "limited", "limited"} {
+			f.addTask(duly.Task{ID: fmt.Sprint(kind, i), Kind: kind}, time.Millisecond+time.Duration(i)*time.Microsecond)
+		}
+		w := launch(t, g.around(func(ctx context.Context, d *duly.Delivery) error {
+			if d.Kind == "slow" {
+				return until(5*time.Second)(ctx, d)
+			}
+			return until(500*time.Microsecond)(ctx, d)
+		}), worker.Config{Concurrency: 2, KindLimits: map[string]int{"limited": 3}}, f)
+		pass(time.Second)
+		if ran, _ := g.of("limited"); ran > 0 || w.Stats().Released < 3 {
+			t.Fatalf("%d ran and %d were given back: the case did not arise", ran, w.Stats().Released)
+		}
+		pass(30 * time.Second)
+		if n := f.left(); n > 0 {
+			t.Errorf("%d tasks are left", n)
 		}
 	})
 }

@@ -15,11 +15,11 @@ local function stand()
   local now = micros()
   if not redis.call('ZSCORE', l.line, token) then
     local last = redis.call('ZRANGE', l.line, 0, 0, 'REV', 'WITHSCORES')[2]
-    redis.call('ZADD', l.line, string.format('%.0f', math.max(now, (tonumber(last) or 0) + 1)), token)
+    redis.call('ZADD', l.line, us(math.max(now, (tonumber(last) or 0) + 1)), token)
   end
   now = math.floor(now / 1000)
-  redis.call('ZADD', l.alive, string.format('%.0f', now + alive_for), instance(token))
-  redis.call('ZREMRANGEBYSCORE', l.alive, '-inf', string.format('%.0f', now))
+  redis.call('ZADD', l.alive, us(now + alive_for), instance(token))
+  redis.call('ZREMRANGEBYSCORE', l.alive, '-inf', us(now))
   redis.call('PEXPIRE', l.line, 2 * alive_for)
   redis.call('PEXPIRE', l.alive, 2 * alive_for)
 end

@@ -19,6 +19,8 @@ local function owner(value) return string.match(value, '^%d+:(.*)$') end
 
 local function instance(waiter) return string.match(waiter, '^(.*)/') or waiter end
 
+local function us(time) return string.format('%.0f', time) end
+
 local time
 local function micros()
   time = time or redis.call('TIME')
@@ -28,14 +30,15 @@ end
 -- head is the waiter whose turn it is. The dead are dropped. Where they are too
 -- many for one script the next has its turn, dead or alive: nobody may come
 -- before those behind.
+local drops = 1000
 local function head(l)
-  local waiter
-  for _ = 1, 1000 do
-    waiter = redis.call('ZRANGE', l.line, 0, 0)[1]
+  while drops > 0 do
+    local waiter = redis.call('ZRANGE', l.line, 0, 0)[1]
     if not waiter then return nil end
     local ends = redis.call('ZSCORE', l.alive, instance(waiter))
     if ends and tonumber(ends) > micros() / 1000 then return waiter end
     redis.call('ZREM', l.line, waiter)
+    drops = drops - 1
   end
   return redis.call('ZRANGE', l.line, 0, 0)[1]
 end
@@ -45,7 +48,7 @@ end
 -- some, Redis refuses it, and nothing has happened.
 local function give(l, to, ttl)
   local last = tonumber(redis.call('GET', l.fence)) or 0
-  local mine = string.format('%.0f', math.max(last + 1, micros()))
+  local mine = us(math.max(last + 1, micros()))
   if l.fence_ttl == '0' then redis.call('SET', l.fence, mine) else redis.call('SET', l.fence, mine, 'PX', l.fence_ttl) end
   redis.call('SET', l.lock, mine .. ':' .. to, 'PX', ttl)
   return mine
@@ -60,18 +63,28 @@ local function tell(l, waiter)
   if l.publish == 'SPUBLISH' and type(told) == 'table' then redis.pcall('PUBLISH', l.channel, message) end
 end
 
--- pass grants the free lock to the waiter whose turn it is. It is to claim it.
--- Those who do not stand in line come after who does: they are told to look.
-local function pass(l)
+-- grant makes the waiter whose turn it is the holder of the free lock, and returns
+-- it. It is to claim the lock; those who do not stand in line look when it has not.
+local function grant(l)
   local waiter = head(l)
-  if waiter then
-    redis.call('ZREM', l.line, waiter)
-    give(l, waiter, l.claim)
-    tell(l, waiter)
-    return waiter
-  end
+  if not waiter then return nil end
+  redis.call('ZREM', l.line, waiter)
+  give(l, waiter, l.claim)
+  tell(l, waiter)
+  if l.parked ~= '' then redis.pcall('ZADD', l.parked, 'XX', us(micros() + 1000 * l.claim), l.name) end
+  return waiter
+end
+
+-- pass grants the free lock. If nobody stands in line, those who do not are told to
+-- look, once a script. A line of another type is nobody's.
+local function pass(l)
+  local fine, waiter = pcall(grant, l)
+  if fine and waiter then return end
   if l.unfair == '1' then tell(l, '') end
-  if l.parked ~= '' and redis.call('ZADD', l.parked, 'XX', 'CH', 0, l.name) == 1 then
+  if l.parked == '' then return end
+  local sooner = redis.pcall('ZADD', l.parked, 'XX', 'LT', 'CH', us(micros()), l.name)
+  if sooner == 1 and not l.told then
+    l.told = true
     redis.pcall('PUBLISH', l.wake, '0')
   end
 end

@@ -1,38 +1,31 @@
 -- locks: the rest of a function that a script of another package calls with the
 -- terms of a locker; line comes first. Its holders are values as they stand in a
 -- lock, "<fence>:<token>", and do not stand in line.
-local l = {fence_ttl = '0', unfair = ''}
-local prefix
-prefix, l.fence, l.claim, l.channel, l.publish, l.parked, l.wake =
-  string.match(terms, '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
+local l, prefix = {fence_ttl = '0'}, nil
+prefix, l.fence, l.claim, l.channel, l.publish, l.unfair, l.parked, l.wake =
+  string.match(terms, '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
 
-local function on(name)
+-- holder is the value of a lock, false if it is free. A key of another type is held
+-- by somebody: true.
+local function holder(name)
   l.name, l.lock, l.line, l.alive = name, prefix .. name, prefix .. '{line}:' .. name, prefix .. '{alive}:' .. name
-end
-
--- holder is the value of a lock; of a key of another type, which is never free,
--- it is ''.
-local function holder()
   local value = redis.pcall('GET', l.lock)
-  if type(value) == 'table' then return '' end
-  return value
+  return type(value) == 'table' or value
 end
 
 return {
   -- blocked is for how many ms at most another holds a lock, or nil if mine may
   -- have it. A free one for which somebody stands in line goes to that one.
   blocked = function(name, mine, adopt)
-    on(name)
-    local value = holder()
-    if value == '' then return tonumber(adopt) end
+    local value = holder(name)
     if value == mine then return nil end
     if not value then
-      local _, granted = pcall(pass, l)
-      return granted and tonumber(l.claim) or nil
+      local fine, waiter = pcall(grant, l)
+      return fine and waiter and tonumber(l.claim) or nil
     end
     local left = redis.call('PTTL', l.lock)
     if left == -1 then
-      redis.call('PEXPIRE', l.lock, adopt)
+      if value ~= true then redis.call('PEXPIRE', l.lock, adopt) end
       left = tonumber(adopt)
     end
     return math.max(left, 1)
@@ -40,25 +33,29 @@ return {
 
   -- hold makes mine the holder, which is to be asked of blocked first.
   hold = function(name, mine, ttl)
-    on(name)
+    holder(name)
     redis.call('SET', l.lock, mine, 'PX', ttl)
   end,
+
+  -- holds reports whether mine does.
+  holds = function(name, mine) return holder(name) == mine end,
 
   -- keep lengthens the time for which mine holds a lock, and takes one again that
   -- was lost and is free. It reports false if another has it.
   keep = function(name, mine, ttl)
-    on(name)
-    local value = holder()
+    local value = holder(name)
     if value == mine then return redis.call('PEXPIRE', l.lock, ttl) == 1 end -- which needs no memory
-    return not value and redis.pcall('SET', l.lock, mine, 'PX', ttl).ok ~= nil
+    if value then return false end
+    redis.call('DEL', l.lock) -- nothing; but a script that has written is not refused memory
+    redis.call('SET', l.lock, mine, 'PX', ttl)
+    return true
   end,
 
   -- free lets a lock go that mine holds. What is free goes to the next.
   free = function(name, mine)
-    on(name)
-    local value = holder()
+    local value = holder(name)
     if value and value ~= mine then return end
     redis.call('DEL', l.lock)
-    pcall(pass, l)
+    pass(l)
   end,
 }

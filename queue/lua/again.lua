@@ -7,10 +7,13 @@ local function again()
     local token, was, id, key = parts(member)
     if token == lastFence then
       redis.call('ZREM', k.leased, member)
-      if not cut(k, token, id, now) then
+      local mine = key and holding(token, was, id)
+      if cut(k, token, id, now) then
+        if key then lockKeys().free(key, mine) end
+      elseif key and not lockKeys().holds(key, mine) then
+        redis.call('ZADD', k.due, was, id) -- others may have had the key since, under later fences
+      else
         found[#found + 1] = {id = id, due = was, key = key}
-      elseif key then
-        lockKeys().free(key, holding(token, was, id))
       end
     end
   end

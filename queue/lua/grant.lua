@@ -1,6 +1,6 @@
 -- grant: the part of pop that leases tasks.
 
-local byte = string.byte
+local byte, parks = string.byte, 0
 local members, ids, records, entries, missing, n = {}, {}, {}, {}, {}, 0
 
 -- tried says whether a task is on trial: one that one more crash would bury is run
@@ -16,8 +16,9 @@ local function tried()
 end
 
 -- grant leases what it may of some tasks, given as {id, due, ...}, that are in no
--- set. One whose lock key is taken is parked, one that waits for a trial is due again
--- in 100 ms.
+-- set. One whose lock key is taken is parked, as is one that came after the key was
+-- let go and before those that wait for it were looked at; one that waits for a trial
+-- is due again in 100 ms.
 local function grant(token, head, crashes)
   local score, due, lead -- of the one before
   for i, record in ipairs(redis.call('HMGET', k.task, unpack(names(head)))) do
@@ -30,8 +31,11 @@ local function grant(token, head, crashes)
     local mine = key and holding(token, due, id)
     local left = key and lockKeys().blocked(key, mine, adopt)
     local last = crashes[i] and limit > 1 and (tonumber(crashes[i]) or 0) >= limit - 1
-    if left then
-      park(k, key, id, due, us(now + 1000 * left))
+    local behind = key and not left and not plain and redis.call('ZSCORE', k.blocked, key) and turnsOf(k, key, turn(key, due, id), 1)[1]
+    if left or behind then
+      park(k, key, id, due, us(now + 1000 * (left or unclaimed)))
+      if behind then unpark(k, key) end
+      plain, parks = false, parks + 1
     elseif last and tried() then
       redis.call('ZADD', k.due, us(now + 100000), id)
     else
@@ -39,7 +43,7 @@ local function grant(token, head, crashes)
       if key then
         member = token .. ':' .. due .. '@' .. key .. '\n' .. id
         lockKeys().hold(key, mine, math.ceil(lease / 1000))
-        redis.call('ZADD', k.blocked, 'XX', us(now + lease), key)
+        if not plain then redis.call('ZADD', k.blocked, 'XX', us(now + lease), key) end
       end
       if last then
         busy = true

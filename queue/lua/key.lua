@@ -18,7 +18,7 @@ local function holding(fence, due, id) return fence .. ':task ' .. id .. '#' .. 
 -- yield has a key looked at for which tasks may be parked: another that had its
 -- turn is gone.
 local function yield(blocked, wake, key)
-  if key and redis.call('ZADD', blocked, 'XX', 'CH', 0, key) == 1 then redis.pcall('PUBLISH', wake, '0') end
+  if key and redis.call('ZADD', blocked, 'XX', 'LT', 'CH', us(clock()), key) == 1 then redis.pcall('PUBLISH', wake, '0') end
 end
 
 -- turn is the member of a parked task in turns.

@@ -9,30 +9,38 @@ local function park(k, key, id, due, look)
   redis.call('ZADD', k.blocked, look, key)
 end
 
+-- turnsOf lists the first turns of a key, or of those before one of them.
+local function turnsOf(k, key, before, most)
+  return redis.call('ZRANGE', k.turns, '[' .. key .. '\n', '(' .. (before or key .. '\11'), 'BYLEX', 'LIMIT', 0, most)
+end
+
 -- unpark makes due the first of those that wait for a key, and reports whether
--- there are any.
+-- there are more.
 local function unpark(k, key)
-  local first = redis.call('ZRANGE', k.turns, '[' .. key .. '\n', '(' .. key .. '\11', 'BYLEX', 'LIMIT', 0, 1)[1]
-  if not first then return false end
-  local id = string.sub(first, #key + 19)
-  redis.call('ZREM', k.turns, first)
+  local turns = turnsOf(k, key, nil, 2)
+  if not turns[1] then return false end
+  local id = string.sub(turns[1], #key + 19)
+  redis.call('ZREM', k.turns, turns[1])
   local due = redis.call('ZSCORE', k.parked, id)
   if due then
     redis.call('ZREM', k.parked, id)
     redis.call('ZADD', k.due, due, id)
   end
-  return true
+  return turns[2] ~= nil
 end
 
--- look asks of up to 100 keys whether they are free by now. The task whose turn it
--- is may not be popped at once, so a key is looked at again in a second, or when
--- the lease has ended that the task is given.
+-- unclaimed is for how many ms a task may be due whose turn it is, until the key is
+-- looked at again: it is popped in due order. If it is cancelled or moved, that is
+-- told.
+local unclaimed = 60000
+
+-- look asks of up to 200 keys whether they are free by now.
 local function look(k, locks, adopt, now)
-  for _, key in ipairs(redis.call('ZRANGE', k.blocked, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)) do
+  for _, key in ipairs(redis.call('ZRANGE', k.blocked, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 200)) do
     redis.call('ZREM', k.blocked, key) -- first: it may run at the memory limit
     local left = locks().blocked(key, '', adopt)
     if left or unpark(k, key) then
-      redis.call('ZADD', k.blocked, us(now + 1000 * (left or 1000)), key)
+      redis.call('ZADD', k.blocked, us(now + 1000 * (left or unclaimed)), key)
     end
   end
 end

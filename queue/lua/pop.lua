@@ -45,9 +45,13 @@ local function lockKeys()
 end
 
 -- All keys are read before one is written: one of another type fails here.
-local fence = tonumber(redis.call('GET', k.fence)) or 0
-local trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
-for _, set in ipairs({k.dead, k.parked, k.turns}) do redis.call('ZCARD', set) end
-for _, hash in ipairs({k.task, k.next, k.cancel}) do redis.call('HLEN', hash) end
-local failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
+redis.call('GET', k.fence)
+redis.call('HLEN', k.task)
+local failing, crashing, trialEnd, trial = false, false, nil, nil
+if not plain then
+  trialEnd, trial = string.match(redis.call('GET', k.trial) or '', '^(%d+):(.*)$')
+  for _, set in ipairs({k.dead, k.parked, k.turns}) do redis.call('ZCARD', set) end
+  for _, hash in ipairs({k.next, k.cancel}) do redis.call('HLEN', hash) end
+  failing, crashing = redis.call('HLEN', k.fail) > 0, redis.call('HLEN', k.crash) > 0
+end
 

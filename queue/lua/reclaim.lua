@@ -46,11 +46,11 @@ local function back(k, fence, id, was, limit, now)
   end
 end
 
--- reclaim ends up to 100 leases that ran out, and reports whether there were
--- any. What is no member of ours is removed.
+-- reclaim ends up to 100 leases that ran out, and returns how many. What is no
+-- member of ours is removed.
 local function reclaim(k, locks, limit, now)
   local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
-  if #over == 0 then return false end
+  if #over == 0 then return 0 end
   redis.call('ZREM', k.leased, unpack(over))
   for _, member in ipairs(over) do
     local fence, was, id, key = parts(member)
@@ -58,5 +58,5 @@ local function reclaim(k, locks, limit, now)
     if key then locks().free(key, holding(fence, was, id)) end
   end
   redis.pcall('HINCRBY', k.stat, 'reclaimed', #over)
-  return true
+  return #over
 end

@@ -23,7 +23,7 @@ end
 if interval then
   bucket = burst * interval
   local whole, part = string.match(tat or '', '^(%d+)%.(%d%d%d)$')
-  if whole then ahead = math.max((whole - now) * 1000 + part, 0) end
+  if whole then ahead = math.max((whole - now) * 1000 + tonumber(part, 10), 0) end -- miniredis reads 012 as octal
   if ahead > bucket then -- the clock was stepped back, or the limit changed
     ahead = bucket
     charge(0)

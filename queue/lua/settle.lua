@@ -26,10 +26,12 @@
 local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
 local traced = {done = KEYS[12], result = KEYS[13], progress = KEYS[14], wanted = KEYS[15], ended = KEYS[16], task = task}
 local n, now = tonumber(ARGV[1]), clock()
-local replaced = redis.call('HLEN', following) > 0
-local failing, crashing = redis.call('HLEN', fail) > 0, redis.call('HLEN', crash) > 0
-local cancels = redis.call('HLEN', cancel) > 0
-traces(traced)
+-- Most queues have none of these, and one call tells.
+local plain = redis.call('EXISTS', following, fail, crash, unpack(KEYS, 11)) == 0
+local replaced = not plain and redis.call('HLEN', following) > 0
+local failing, crashing = not plain and redis.call('HLEN', fail) > 0, not plain and redis.call('HLEN', crash) > 0
+local cancels = not plain and redis.call('HLEN', cancel) > 0
+if not plain then traces(traced) end
 local marked = replaced or failing or crashing or cancels or traced.waited
 for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
 redis.call('HLEN', task)

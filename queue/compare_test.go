@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
 )
 
@@ -40,34 +38,6 @@ func (s *machine) time(rt *rapid.T) {
 		check(rt, s.Del(rt.Context(), key).Err()) // it ends with the lease
 	}
 	t.end = span{1, 1}
-}
-
-// recur asks for one of two tasks of an ID, so that it is often there already.
-func (s *machine) recur(rt *rapid.T) {
-	id := machineIDs().Draw(rt, "id")
-	task := duly.Task{ID: id, Kind: "test", Payload: rapid.SampledFrom([][]byte{{'1'}, {'2'}}).Draw(rt, "payload"), Every: "@hourly"}
-	if task.Payload[0] == '2' {
-		task.LockKey = "key"
-	}
-	hours := time.Duration(rapid.IntRange(1, 4).Draw(rt, "hours")) * time.Hour
-	var due, first time.Time
-	dead := false
-	now := s.during(rt, func() (err error) {
-		due, err = s.q.Recur(rt.Context(), task, func(now time.Time) time.Time {
-			first = now.Add(hours + 45*time.Minute)
-			return first
-		})
-		if dead = errors.Is(err, duly.ErrDead); dead {
-			return nil
-		}
-		return err
-	})
-	at := first.UnixMicro()
-	want, wantDead := s.m.recur(task, span{at, at}, now)
-	same(rt, "recurs", []any{dead, due.IsZero()}, []any{wantDead, want == span{}})
-	if at := due.UnixMicro(); !due.IsZero() && (at < want.lo || at > want.hi) {
-		rt.Fatalf("%s recurs at %d, want %d to %d", id, at, want.lo, want.hi)
-	}
 }
 
 // compare fails the test unless Redis holds what the model does, and makes the

@@ -119,31 +119,6 @@ func (m *model) enqueue(task duly.Task, due, now span, conflict queue.Conflict) 
 	return queue.Replaced, t.state, due
 }
 
-// recur returns when the task is due next, zero if it runs, and whether it is dead.
-func (m *model) recur(task duly.Task, first, now span) (due span, dead bool) {
-	t := m.tasks[task.ID]
-	if t == nil {
-		_, _, due = m.enqueue(task, first, now, queue.Keep)
-		return due, false
-	}
-	follows := t.task
-	if t.next != nil {
-		follows = t.next.task
-	}
-	gone := t.state == queue.Leased && t.next == nil && (t.cancelled || t.last)
-	switch same := !gone && string(follows.Payload) == string(task.Payload) && follows.Every == task.Every; {
-	case same && t.state == queue.Dead:
-		return span{}, true
-	case same:
-		_, _, due = m.enqueue(task, first, now, queue.Keep)
-		return due, false
-	case t.state == queue.Due && (t.due.lo <= now.lo || t.failures > 0):
-		first = t.due
-	}
-	_, _, due = m.enqueue(task, first, now, queue.Replace)
-	return due, false
-}
-
 // pop returns the IDs that are leased, and whether that repeats a lost pop.
 func (m *model) pop(n int, now span, lease time.Duration, lost bool) (leased []string, again bool) {
 	if m.paused {

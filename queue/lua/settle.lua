@@ -139,7 +139,7 @@ if running then
   local first = left < running and left + #ended >= running and redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
   if first then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
 end
-local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
+local lockKeys = #keys > 0 and locks(ARGV[#ARGV], now)
 for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
 tell(traced, ends, now)
 forget(traced, now, math.max(100, #kept)) -- #kept is twice as many as are kept anew

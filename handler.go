@@ -129,8 +129,9 @@ type Delivery struct {
 	// Attempts that were snoozed, released or cut short by a crash burn none.
 	Attempt int
 
-	// Crashes counts the leases of this task that ran out since a handler last
-	// answered for it: its worker died, or was paused for longer than the lease.
+	// Crashes counts the leases of this task that ran out since an attempt at it was
+	// last done or failed: its worker died, or was paused for longer than the lease. A
+	// [Snooze] leaves it as it is.
 	Crashes int
 
 	// Fence rises with every delivery of a task, also across crashes: a store

@@ -27,7 +27,8 @@ type Limits struct {
 	// Rate is how many tasks are handed out in a second. In any time t, by the
 	// server's clock, there are never more than Burst + Rate × t. Counted is
 	// what is popped, be it run, given back or run again; a pop that is repeated
-	// because its reply was lost counts once. At most 1,000,000; Burst / Rate is
+	// because its reply was lost counts once, but for what it gives back because it
+	// asks for less. At most 1,000,000; Burst / Rate is
 	// at most 30 days. Default: no limit.
 	Rate float64
 

@@ -271,6 +271,14 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	switch {
 	case t.next != nil:
 		m.tasks[s.Delivery.ID] = t.next
+		switch {
+		case ticked:
+			m.end(s.Delivery.ID, "ack: "+string(s.Result))
+		case s.Action == duly.Repeated && over:
+			m.end(s.Delivery.ID, "cancel: ")
+		case s.Action == duly.Repeated:
+			m.end(s.Delivery.ID, "repeat: test")
+		}
 		return true
 	case over && ticked:
 		m.end(s.Delivery.ID, "ack: "+string(s.Result))

@@ -60,7 +60,7 @@ func (b *backlog) admit(flights []*flight) {
 		switch {
 		case k == nil || k.enter(f, now) || f.late(now): // what has expired is not run
 			b.items = append(b.items, f)
-		case len(k.waiting) < k.room():
+		case f.LockKey == "" && len(k.waiting) < k.room(): // others may wait for the key
 			f.queued = now
 			k.waiting = append(k.waiting, f)
 			b.slots.lend()
@@ -103,6 +103,21 @@ func (b *backlog) next(k *kindLimit) *flight {
 	k.waiting = k.waiting[1:]
 	b.slots.recall()
 	return f
+}
+
+// unqueue gives back a flight that was cancelled while it waited for a place.
+func (b *backlog) unqueue(f *flight) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.kinds[f.Kind]
+	if k == nil {
+		return
+	}
+	if i := slices.Index(k.waiting, f); i >= 0 {
+		k.waiting = slices.Delete(k.waiting, i, i+1)
+		b.slots.recall()
+		b.giveBack(f, 0)
+	}
 }
 
 // take waits for a flight; false means that the backlog is closed.

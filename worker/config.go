@@ -74,7 +74,9 @@ type Config struct {
 	// come one by one, a hundred a second or twice as many as the handlers do, and are
 	// away for 10 minutes at most. Those that wait in the worker are started in due
 	// order; of those that were given back some start before others that were due
-	// before them. To bound what all workers run, give the kind a queue of its own
+	// before them. One that waits keeps its lease, and so its place among
+	// queue.Limits.Running, for a second at most; one with a LockKey does not wait. To
+	// bound what all workers run, give the kind a queue of its own
 	// and that a limit. Default: none; at least 1 each, of kinds that the handler knows
 	// if it can tell, as a [duly.Mux] can.
 	KindLimits map[string]int

@@ -11,9 +11,10 @@ import (
 // A keeper extends the leases of one source's flights, loses those whose lease has
 // ended, and finds those that are cancelled.
 type keeper struct {
-	source Source
-	lease  time.Duration
-	health *health
+	source  Source
+	lease   time.Duration
+	health  *health
+	unqueue func(*flight) // of what is cancelled before it began
 
 	mu    sync.Mutex        // guards what follows, but for wake
 	held  []*flight         // each at its place
@@ -21,8 +22,8 @@ type keeper struct {
 	wake  chan struct{}     // something is held again
 }
 
-func newKeeper(source Source, lease time.Duration, h *health) *keeper {
-	return &keeper{source: source, lease: lease, health: h, wake: make(chan struct{}, 1)}
+func newKeeper(source Source, lease time.Duration, h *health, unqueue func(*flight)) *keeper {
+	return &keeper{source: source, lease: lease, health: h, unqueue: unqueue, wake: make(chan struct{}, 1)}
 }
 
 func (k *keeper) add(flights []*flight) {
@@ -61,6 +62,14 @@ func (k *keeper) expected() {
 // cancel cancels the flight of an ID, unless its fence is higher: that is a later
 // run.
 func (k *keeper) cancel(id string, fence uint64) {
+	for _, f := range k.cancelled(id, fence) {
+		f.cancel()
+		k.unqueue(f)
+	}
+}
+
+// cancelled notes a cancellation, and returns the flights that it is about.
+func (k *keeper) cancelled(id string, fence uint64) (flights []*flight) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.early != nil {
@@ -68,9 +77,10 @@ func (k *keeper) cancel(id string, fence uint64) {
 	}
 	for _, f := range k.held { // few IDs are cancelled, so they are not kept by ID
 		if f.ID == id && f.Fence <= fence {
-			f.cancel()
+			flights = append(flights, f)
 		}
 	}
+	return flights
 }
 
 func (k *keeper) remove(flights []*flight) {

@@ -90,13 +90,17 @@ type pool struct {
 }
 
 func (w *Worker) newPool(base context.Context, cfg Config) *pool {
+	p := &pool{slots: newSlots(cfg.Concurrency, cfg.Strict), done: make(chan struct{})}
 	giveBack := func(f *flight, in time.Duration) {
-		if in > 0 {
+		switch {
+		case f.wasCancelled():
+			p.executor.unstarted(f)
+			return
+		case in > 0:
 			w.counters.limited.Add(1)
 		}
 		f.settler.put(f, duly.Settlement{Action: duly.Released, In: in})
 	}
-	p := &pool{slots: newSlots(cfg.Concurrency, cfg.Strict), done: make(chan struct{})}
 	p.backlog = newBacklog(giveBack, p.slots, cfg.KindLimits)
 	p.executor = &executor{
 		handler: w.handler, base: base, timeout: cfg.Timeout, maxAttempts: cfg.MaxAttempts,
@@ -151,7 +155,7 @@ func (w *Worker) startFeeds(ctx context.Context, cfg Config, p *pool) *feeds {
 	all := &feeds{cancel: cancel}
 	for _, source := range w.sources {
 		h := &health{log: cfg.Logger.With(zap.String("queue", source.Name()))}
-		k := newKeeper(source, cfg.Lease, h)
+		k := newKeeper(source, cfg.Lease, h, p.backlog.unqueue)
 		s := &settler{source: source, keeper: k, slots: p.slots, health: h, counters: &w.counters, wake: make(chan struct{}, 1)}
 		f := &fetcher{
 			source: source, lease: cfg.Lease, slots: p.slots, share: p.slots.share(cfg.Weights[source.Name()]),

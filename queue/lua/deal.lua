@@ -1,17 +1,17 @@
--- deal: the part of pop that does it. What is parked makes room for others, as far as
--- the limits allow and 200 have been parked.
+-- deal: the part of pop that does it. What is parked or waits for a trial makes room
+-- for others, until 200 have.
 local over = reclaim(k, lockKeys, limit, now)
 if over == 100 then return answer() end -- the next pop goes on: what was leased goes before what was parked
 if over > 0 then failing, crashing, plain = true, true, false end
 local head = again()
 if #head > 0 then
-  grant(lastFence, head, {})
+  grant(lastFence, head)
   return answer(lastFence)
 end
 if not plain then look(k, lockKeys, adopt, now) end
 
 local token, may = nil, room(most)
-while n < may and parks < 200 do
+while n < may and putBy < 200 do
   head = dueHead(k.due, now, may - n)
   local size = #head / 2
   if size == 0 then break end

@@ -10,6 +10,7 @@ local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 -- was to be its last, a run that was done stands, and of any other nothing is left.
 local function finish(id, action, at, note, over)
   local score, record
+  local tick = action == 'repeat' -- whose end is told, also if the task was changed meanwhile
   if replaced then
     local waiting = redis.call('HGET', following, id) or ''
     score, record = string.match(waiting, '^(%d+):(.*)$')
@@ -41,7 +42,7 @@ local function finish(id, action, at, note, over)
     if action == 'repeat' then stale[#stale + 1] = id end
     if not result and note ~= '' then add(notes, id, note) end
   end
-  if traced.waited and not score and action ~= 'retry' and action ~= 'release' then
+  if traced.waited and (tick or not score) and action ~= 'retry' and action ~= 'release' then
     add(ends, id, result and 'ack' or action == 'cancelled' and 'cancel' or action)
     ends[#ends + 1] = result or note
   end

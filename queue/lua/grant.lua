@@ -1,6 +1,6 @@
 -- grant: the part of pop that leases tasks.
 
-local byte, parks = string.byte, 0
+local byte, putBy = string.byte, 0
 local members, ids, records, entries, missing, n = {}, {}, {}, {}, {}, 0
 
 -- tried says whether a task is on trial: one that one more crash would bury is run
@@ -20,6 +20,8 @@ end
 -- let go and before those that wait for it were looked at; one that waits for a trial
 -- is due again in 100 ms.
 local function grant(token, head, crashes)
+  local fresh = crashes ~= nil -- else it is a repeated pop, and the keys are held
+  crashes = crashes or {}
   local score, due, lead -- of the one before
   for i, record in ipairs(redis.call('HMGET', k.task, unpack(names(head)))) do
     local id, key = head[2 * i - 1], record and byte(record, 1, 1) == 2 and keyOf(record)
@@ -31,13 +33,14 @@ local function grant(token, head, crashes)
     local mine = key and holding(token, due, id)
     local left = key and lockKeys().blocked(key, mine, adopt)
     local last = crashes[i] and limit > 1 and (tonumber(crashes[i]) or 0) >= limit - 1
-    local behind = key and not left and not plain and redis.call('ZSCORE', k.blocked, key) and turnsOf(k, key, turn(key, due, id), 1)[1]
+    local behind = key and fresh and not left and not plain and redis.call('ZSCORE', k.blocked, key) and turnsOf(k, key, turn(key, due, id), 1)[1]
     if left or behind then
       park(k, key, id, due, us(now + 1000 * (left or unclaimed)))
       if behind then unpark(k, key) end
-      plain, parks = false, parks + 1
+      plain, putBy = false, putBy + 1
     elseif last and tried() then
       redis.call('ZADD', k.due, us(now + 100000), id)
+      putBy = putBy + 1
     else
       local member = lead .. id
       if key then

@@ -6,7 +6,7 @@ if last and tonumber(last) >= tonumber(ARGV[6]) then return {'stale'} end
 
 -- plain says that the queue has nothing but due and leased tasks: one call tells, and
 -- saves a dozen.
-local plain = redis.call('EXISTS', KEYS[4], KEYS[6], KEYS[7], KEYS[8], unpack(KEYS, 13)) == 0
+local plain = redis.call('EXISTS', KEYS[4], KEYS[6], KEYS[7], KEYS[8], unpack(KEYS, 13, 22)) == 0
 
 -- What tasks have left behind, see traces; some is dropped whenever anyone pops.
 local traced = {done = KEYS[18], result = KEYS[19], progress = KEYS[20], wanted = KEYS[21], ended = KEYS[22], task = KEYS[5]}

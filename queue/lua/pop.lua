@@ -20,6 +20,7 @@
 -- KEYS[17] cancel  hash    id -> highest fence that is cancelled
 -- KEYS[18] done, KEYS[19] result, KEYS[20] progress, KEYS[21] wanted, KEYS[22] ended
 --          see traces
+-- KEYS[23] wake    channel
 -- ARGV[1]  token of the caller's queue lock, or ''
 -- ARGV[2]  TTL for a lock found without one, ms
 -- ARGV[3]  most tasks to lease
@@ -33,7 +34,7 @@
 --         or {"locked", ms left}, {"paused"}, {"stale"}
 local k = {due = KEYS[2], leased = KEYS[3], dead = KEYS[4], task = KEYS[5], next = KEYS[6], fail = KEYS[7],
   crash = KEYS[8], fence = KEYS[9], pop = KEYS[10], conf = KEYS[11], stat = KEYS[12], trial = KEYS[13],
-  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16], cancel = KEYS[17], traced = traced}
+  parked = KEYS[14], turns = KEYS[15], blocked = KEYS[16], cancel = KEYS[17], traced = traced, wake = KEYS[23]}
 local adopt, most, lease, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local stop = us(now + lease)
 

@@ -1,0 +1,79 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dulyhq/duly"
+	"github.com/dulyhq/duly/queue"
+)
+
+func TestAllOfItAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	r, _ := onOwnRedis(t)
+
+	ctx := t.Context()
+	r.limit(t, queue.Limits{Running: 50, Rate: 1_000_000, Burst: 1000})
+	for i := range 20 {
+		tk := task(fmt.Sprintf("k%02d", i))
+		tk.LockKey = fmt.Sprint("key", i%3)
+		if i%2 == 0 {
+			tk.Retain = time.Hour
+		} else if i%5 == 0 {
+			tk.Every = "@hourly"
+		}
+		_, err := r.q.Enqueue(ctx, tk)
+		must(t, err)
+	}
+	for i := range 20 {
+		r.enqueue(t, fmt.Sprintf("p%02d", i))
+	}
+	w := r.wait(t, ctx, 1, "p05")
+	must(t, r.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	must(t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	_, err := r.q.Enqueue(ctx, task("new"))
+	wants(t, err, queue.ErrFull)
+	r.link.lose()
+	_, _, err = r.q.Pop(ctx, 10, time.Hour)
+	wants(t, err, queue.ErrUnknownOutcome)
+	state, err := r.q.CancelRunning(ctx, "p01")
+	must(t, err)
+	equal(t, "cancelled", state, "leased")
+	ds := r.pop(t, 5)
+	t.Log(ids(ds))
+	ds = append(ds, r.pop(t, 30)...)
+	t.Log(ids(ds))
+	for _, d := range ds {
+		if d.ID == "p02" {
+			_, err := r.q.CancelRunning(ctx, d.ID)
+			must(t, err)
+		}
+	}
+	_, _, err = r.q.Extend(ctx, ds, time.Hour)
+	must(t, err)
+	_, err = r.q.Reschedule(ctx, "k19", queue.In(time.Minute))
+	must(t, err)
+	_, err = r.q.Cancel(ctx, "k18")
+	must(t, err)
+	var ss []duly.Settlement
+	for i, d := range ds {
+		a := []duly.Action{duly.Acked, duly.Retried, duly.Buried, duly.Released, duly.Repeated}[i%5]
+		ss = append(ss, duly.Settlement{Delivery: d, Action: a, Err: errors.New("x"), Result: []byte("1"), At: d.Popped.Add(time.Hour)})
+	}
+	lost, err := r.q.Settle(ctx, ss)
+	must(t, err)
+	equal(t, "lost", ids(lost), []string{})
+	t.Log(w.get(t))
+	for range 30 {
+		ds := r.pop(t, 5)
+		for _, d := range ds {
+			r.settle(t, duly.Acked, d)
+		}
+	}
+	if err := r.q.Pause(ctx); err != nil {
+		t.Logf("pause: %v", err)
+	}
+	t.Logf("%+v", r.stats(t))
+}

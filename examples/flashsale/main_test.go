@@ -62,6 +62,7 @@ func holdSmall(t *testing.T) {
 		{"shipped", r.Shipped, 45},
 		{"cancelled", r.Cancelled, r.Accepted - 45},
 		{"phones shipped", r.Items[0].Shipped, 5},
+		{"buyers untold of their parcels", r.Untold, 0},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, c.got, c.want)

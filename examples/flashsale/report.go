@@ -17,6 +17,8 @@ type report struct {
 	Duration float64        `json:"duration_s"`
 	Items    []*itemFigures `json:"items"`
 
+	Expired int `json:"reminders_expired"` // and so not sent
+
 	killed                int
 	late, inTime, tooLate int64 // buyers who paid right at the deadline
 }
@@ -41,6 +43,7 @@ func (r *report) breach() string {
 		{r.DoubleShipped, "shipped twice"},
 		{r.Lost, "lost"},
 		{r.PaidAndCancelled, "paid and cancelled"},
+		{r.Untold, "buyers untold of their parcel"},
 		{r.Early, "run early"},
 	} {
 		if c.n != 0 {
@@ -72,12 +75,13 @@ func (r *report) writeText(w io.Writer) error {
 		{"shipped twice", func(f *itemFigures) int { return f.DoubleShipped }},
 		{"lost", func(f *itemFigures) int { return f.Lost }},
 		{"paid and cancelled", func(f *itemFigures) int { return f.PaidAndCancelled }},
+		{"untold", func(f *itemFigures) int { return f.Untold }},
 	})
 	r.writeRuns(&b)
 	if breach := r.breach(); breach != "" {
 		fmt.Fprintf(&b, "\nNOT SAFE: %s\n", breach)
 	} else {
-		b.WriteString("\nSafe: nothing oversold, shipped twice, lost, paid and cancelled, or run early.\n")
+		b.WriteString("\nSafe: nothing oversold, shipped twice, lost, paid and cancelled, or run early, and no buyer untold.\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -90,6 +94,7 @@ func (r *report) writeRuns(b *strings.Builder) {
 		fmt.Fprintf(b, " (%s ms but for the tasks of killed workers)", milli(r.calmMax))
 	}
 	fmt.Fprintf(b, "\ncrashes   %d: workers killed %d, runs in place of theirs %d\n", r.Crashes, r.killed, r.takenOver)
+	fmt.Fprintf(b, "reminders %s sent, %s expired\n", grouped(r.Reminded), grouped(r.Expired))
 	if r.late > 0 {
 		fmt.Fprintf(b, "deadline  %d paid right at it: %d in time, %d too late\n", r.late, r.inTime, r.tooLate)
 	}

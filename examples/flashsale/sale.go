@@ -57,13 +57,13 @@ func openShop(ctx context.Context, cfg *config, g *ground, out *console, abort f
 		return nil, fmt.Errorf("open the shop: %w", err)
 	}
 	owed := make(chan struct{}, 1)
-	s := &shop{store: g.store, locks: g.queue.Locker(), deadline: cfg.Deadline, board: newBoard(g.store, g.queue), owed: owed}
+	s := &shop{store: g.store, queue: g.queue, deadline: cfg.Deadline, board: newBoard(g.store, g.queue), owed: owed}
 	for _, item := range cfg.items() {
 		s.items = append(s.items, item.Name)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	f := &shopfront{url: "http://" + listener.Addr().String(), board: s.board, out: out, stop: stop}
-	relay := &outbox{store: g.store, queue: g.queue, owed: owed, warn: func(err error) {
+	relay := &outbox{store: g.store, queue: g.queue, notice: cfg.Deadline / 2, owed: owed, warn: func(err error) {
 		if err == nil {
 			err = errors.New("outbox: well again")
 		}
@@ -180,11 +180,15 @@ func settledAll(ctx context.Context, g *ground) bool {
 // count makes the report, after everything has ended.
 func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Duration) (*report, error) {
 	ctx = context.WithoutCancel(ctx) // the sale is over, and is to be counted
-	items, err := audit(ctx, g.store)
+	items, err := audit(ctx, g.store, all.told())
 	if err != nil {
 		return nil, err
 	}
 	runs, err := readRuns(c.logs()...)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := g.queue.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +202,7 @@ func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Durati
 		}
 	}
 	r := newReport(items, review(runs, c.killed()), c.killed(), took)
+	r.Expired = int(tasks.Counters["drop"]) // nothing else is dropped
 	r.late, r.inTime, r.tooLate = late, inTime, tooLate
 	return r, nil
 }

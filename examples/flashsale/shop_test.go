@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/lock"
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
+	"github.com/dulyhq/duly/worker"
 )
 
 // bundle is a shop on SQLite and miniredis, without its outbox running.
@@ -45,8 +47,8 @@ func setup(t *testing.T, items ...item) *bundle {
 		t.Fatal(err)
 	}
 	owed := make(chan struct{}, 1)
-	b := &bundle{store: s, queue: tasks, outbox: &outbox{store: s, queue: tasks, owed: owed}}
-	b.shop = &shop{store: s, locks: tasks.Locker(), deadline: time.Minute, board: newBoard(s, tasks), owed: owed}
+	b := &bundle{store: s, queue: tasks, outbox: &outbox{store: s, queue: tasks, notice: 30 * time.Second, owed: owed}}
+	b.shop = &shop{store: s, queue: tasks, deadline: time.Minute, board: newBoard(s, tasks), owed: owed}
 	for _, item := range items {
 		b.shop.items = append(b.shop.items, item.Name)
 	}
@@ -81,10 +83,35 @@ func (b *bundle) isTask(t *testing.T, id string, want queue.State) queue.Info {
 	return info
 }
 
+// work lets a worker run the shop's tasks until the test ends.
+func (b *bundle) work(t *testing.T) {
+	t.Helper()
+	mux := duly.NewMux()
+	register(mux, &shop{store: b.store}, carrier{})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.New(mux, worker.Config{}, b.queue).Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// enqueue adds a task that must be new.
+func (b *bundle) enqueue(t *testing.T, task duly.Task) {
+	t.Helper()
+	if receipt, err := b.queue.Enqueue(t.Context(), task); err != nil || receipt.Outcome != queue.Added {
+		t.Fatalf("enqueue %s: %+v, %v", task.ID, receipt, err)
+	}
+}
+
 func TestPaymentAndCancelTaskOfOneOrderExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	const orders = 40
 	b := setup(t, item{"phone", orders})
+	b.work(t)
 	var all sync.WaitGroup
 	for n := range orders {
 		o := b.buy(t, "buyer-"+string(rune('a'+n)))
@@ -94,9 +121,11 @@ func TestPaymentAndCancelTaskOfOneOrderExcludeEachOther(t *testing.T) {
 				t.Error(err)
 			}
 		})
+		cancel := cancelOrder.Task(orderArgs{o.ID})
+		b.enqueue(t, cancel)
 		all.Go(func() {
-			if err := b.shop.cancelIfUnpaid(context.Background(), o.ID); err != nil {
-				t.Error(err)
+			if ended, err := b.queue.Wait(t.Context(), cancel.ID); err != nil && !errors.Is(err, queue.ErrNotFound) || ended.Err != nil {
+				t.Errorf("cancel: %+v, %v", ended, err)
 			}
 		})
 	}
@@ -107,26 +136,72 @@ func TestPaymentAndCancelTaskOfOneOrderExcludeEachOther(t *testing.T) {
 	}
 }
 
-func TestPaymentAndCancelTaskWaitForTheOrdersLock(t *testing.T) {
+// awaitWaiter waits until somebody stands in line for a lock.
+func (b *bundle) awaitWaiter(t *testing.T, name string) {
+	t.Helper()
+	for {
+		info, err := b.queue.Locker().Inspect(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Waiters > 0 {
+			return
+		}
+		sleep(t.Context(), time.Millisecond)
+	}
+}
+
+func TestNoTaskOfAnOrderRunsDuringItsPayment(t *testing.T) {
 	t.Parallel()
 	b := setup(t, item{"phone", 1})
 	o := b.buy(t, "ann")
-	err := b.queue.Locker().Do(t.Context(), "order:"+o.ID, time.Minute, func(ctx context.Context, _ *lock.Lease) error {
-		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-		if _, err := b.shop.pay(ctx, o.ID); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("pay: %v, want that it waited", err)
-		}
-		if err := b.shop.cancelIfUnpaid(ctx, o.ID); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("cancel: %v, want that it waited", err)
+	for _, task := range []duly.Task{
+		remindOrder.Task(remindArgs{orderArgs{o.ID}, o.PayBy}), cancelOrder.Task(orderArgs{o.ID}), shipOrder.Task(orderArgs{o.ID}),
+	} {
+		b.enqueue(t, task)
+	}
+	err := b.queue.Locker().Do(t.Context(), orderLock(o.ID), time.Minute, func(ctx context.Context, _ *lock.Lease) error {
+		if got, _, err := b.queue.Pop(ctx, 10, time.Minute); len(got) > 0 || err != nil {
+			t.Errorf("popped %d, %v; want that all wait", len(got), err)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := auditOf(t, b.store); f.Paid+f.Cancelled != 0 {
-		t.Errorf("%+v, want nothing done", f)
+	if got, _, err := b.queue.Pop(t.Context(), 10, time.Minute); len(got) != 1 || err != nil {
+		t.Errorf("then popped %d, %v; want the first alone", len(got), err)
+	}
+}
+
+func TestAPaymentWaitsForATaskThatRunsAndGoesBeforeThoseThatWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t, item{"phone", 1})
+	o := b.buy(t, "ann")
+	b.enqueue(t, remindOrder.Task(remindArgs{orderArgs{o.ID}, o.PayBy}))
+	got, _, err := b.queue.Pop(t.Context(), 10, time.Minute)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("popped %d, %v", len(got), err)
+	}
+	b.enqueue(t, cancelOrder.Task(orderArgs{o.ID}))
+	paying := make(chan error, 1)
+	go func() {
+		_, err := b.shop.pay(context.Background(), o.ID)
+		paying <- err
+	}()
+	b.awaitWaiter(t, orderLock(o.ID))
+	if err := b.shop.remind(t.Context(), o.ID, got[0].Fence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.queue.Settle(t.Context(), []duly.Settlement{{Delivery: got[0], Action: duly.Acked}}); err != nil {
+		t.Fatal(err)
+	}
+	b.work(t)
+	if err := <-paying; err != nil {
+		t.Errorf("pay: %v", err)
+	}
+	if f := auditOf(t, b.store); f.Reminded != 1 || f.Paid != 1 || f.Cancelled != 0 {
+		t.Errorf("%+v, want the payment after the reminder and before the cancelling", f)
 	}
 }
 
@@ -144,7 +219,7 @@ func TestToPayTwiceIsToPayOnce(t *testing.T) {
 	}
 }
 
-func TestAnOrderGetsItsCancelTaskThoughTheShopDiedAfterTheCommit(t *testing.T) {
+func TestAnOrderGetsItsTasksThoughTheShopDiedAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, item{"phone", 1})
 	o := b.buy(t, "ann")
@@ -153,6 +228,13 @@ func TestAnOrderGetsItsCancelTaskThoughTheShopDiedAfterTheCommit(t *testing.T) {
 	info := b.isTask(t, cancelID(o.ID), queue.Due)
 	if info.At.Before(o.PayBy) {
 		t.Errorf("due at %v, before %v", info.At, o.PayBy)
+	}
+	notice := b.isTask(t, remindID(o.ID), queue.Due)
+	if early := info.At.Sub(notice.At); (early - b.outbox.notice).Abs() > 10*time.Second {
+		t.Errorf("reminded %v before it is cancelled", early)
+	}
+	if !notice.Task.Expires.Equal(o.PayBy) || notice.Task.OnExpiry != duly.Dropped {
+		t.Errorf("the reminder expires at %v, by %q; want dropped at %v", notice.Task.Expires, notice.Task.OnExpiry, o.PayBy)
 	}
 }
 
@@ -168,7 +250,7 @@ func TestATaskIsOneThoughTheShopDiedAfterTheEnqueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.flush(t)
-	b.isTask(t, "ship:"+o.ID, queue.Due)
+	b.isTask(t, shipID(o.ID), queue.Due)
 	if stats, err := b.queue.Stats(t.Context()); err != nil || stats.Due != 1 {
 		t.Errorf("%d tasks, %v; want one", stats.Due, err)
 	}
@@ -188,7 +270,7 @@ func TestPayingCancelsTheCancelTask(t *testing.T) {
 	}
 	b.flush(t)
 	b.isTask(t, cancelID(o.ID), queue.Missing)
-	b.isTask(t, "ship:"+o.ID, queue.Due)
+	b.isTask(t, shipID(o.ID), queue.Due)
 }
 
 // ask sends a request to the shop's handler.
@@ -217,6 +299,8 @@ func TestTheShopOverHTTP(t *testing.T) {
 		{"GET", "/orders", ``, 405},
 		{"GET", "/orders/ID", ``, 200},
 		{"GET", "/orders/none", ``, 404},
+		{"GET", "/orders/none/parcel", ``, 404},
+		{"GET", "/orders/ID/parcel", ``, 409},
 		{"POST", "/orders/none/pay", ``, 404},
 		{"POST", "/orders/ID/pay", ``, 200},
 		{"GET", "/nowhere", ``, 404},

@@ -84,7 +84,7 @@ func (a *assignment) run(ctx context.Context, stdout io.Writer) (err error) {
 
 	mux := duly.NewMux()
 	mux.Use(log.record)
-	register(mux, &shop{store: db, locks: tasks.Locker()}, carrier{fail: a.Fail})
+	register(mux, &shop{store: db}, carrier{fail: a.Fail})
 	if _, err := io.WriteString(stdout, ready); err != nil {
 		return fmt.Errorf("report for work: %w", err)
 	}

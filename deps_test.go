@@ -42,12 +42,18 @@ var importLaw = map[string]struct {
 		"it stores tasks, guarded by locks; it knows no worker",
 	},
 	"worker": {
-		[]string{module, "go.uber.org/zap", "golang.org/x/sync/errgroup"},
-		"it runs what any Source delivers, so it knows neither Redis nor the queue",
+		[]string{module, "go.uber.org/zap", "golang.org/x/sync/errgroup", "github.com/robfig/cron/v3"},
+		"it runs what any Source delivers, so it knows neither Redis nor the queue; it reads schedules, which a queue only keeps",
 	},
 	"cmd/duly": {
-		[]string{module, module + "/queue", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging"},
-		"it is an operator's hand on a queue",
+		[]string{
+			module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/logging",
+		},
+		"it is an operator's hand on a queue; of the worker it needs when a schedule fires",
+	},
+	"examples/recurring": {
+		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
+		"it shows recurring tasks, on a Redis in memory",
 	},
 	"examples/delayed": {
 		[]string{module, module + "/queue", module + "/worker", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},

@@ -86,9 +86,20 @@ type Task struct {
 	// Default: Buried.
 	OnExpiry Action
 
+	// Every makes the task recur: when a worker has run it, it is due again at the
+	// next tick of this schedule, under the same ID and never twice at a time. It
+	// is read by workers, as package worker says; a queue only keeps it. Such a
+	// task needs an ID. At most 200 bytes. Default: the task runs once.
+	Every string
+
+	// Grace is how late an attempt at a recurring task may start, counted from
+	// when it was due; one that cannot is skipped, and the task waits for its next
+	// tick. Default: none is skipped, it runs once, however late.
+	Grace time.Duration
 	// Retain is how long the record of the task and its result are kept once a
 	// handler is done with it, counted from then by the server's clock. A kept task
-	// is no obstacle to a new one of its ID, which takes its place. At most a year.
+	// is no obstacle to a new one of its ID, which takes its place. It goes without
+	// Every, since a task that recurs is never done. At most a year.
 	// Default: not at all.
 	Retain time.Duration
 
@@ -161,7 +172,8 @@ var (
 	ErrLeaseLost = errors.New("duly: lease lost")
 
 	// ErrCancelled: the task was cancelled while it ran. Whatever error the handler
-	// returns, the task is dropped: it is not retried and not buried. Nil says that
+	// returns, the task is dropped: it is not retried, buried or, if it recurs, due
+	// again. Nil says that
 	// it was done all the same.
 	ErrCancelled = errors.New("duly: task cancelled")
 

@@ -16,6 +16,7 @@ const (
 	Retried  Action = "retry"   // the attempt failed; the task is due again later
 	Released Action = "release" // the task is given back; no attempt is burned
 	Buried   Action = "bury"    // the task goes to the dead letter
+	Repeated Action = "repeat"  // this run is over; the task is due again at a time, as new
 )
 
 // A Settlement is the end of one delivery: what becomes of its task.
@@ -28,18 +29,33 @@ type Settlement struct {
 	// keeps its own due time, and with it its place.
 	In time.Duration
 
-	// Err is why the task was retried or buried; its text is kept with the
-	// task, cut at 1,024 bytes. Those who wait for a task also learn why it was
-	// dropped.
+	// At is when a repeated task is due again, by the server's clock. Its failures
+	// and crashes are forgotten then.
+	At time.Time
+
+	// Err is why the task was retried or buried, or what its last run came to if
+	// it was repeated without having been done; its text is kept with the task,
+	// cut at 1,024 bytes. Those who wait for a task also learn why it was dropped.
 	Err error
 
-	// Result is what an acknowledged task has brought, JSON of at most MaxResult
-	// bytes; that of any other is not kept.
+	// Result is what an acknowledged task has brought, or the run of a repeated one
+	// that was done, JSON of at most MaxResult bytes; those who wait for the task get
+	// it. That of any other is not kept.
 	Result []byte
 }
 
 // ErrExpired is why a task was buried that could not start by its Expires.
 var ErrExpired = errors.New("duly: task expired")
+
+// About recurring tasks.
+var (
+	// ErrSkipped is what a run came to that could not start within its Grace.
+	ErrSkipped = errors.New("duly: skipped, too late")
+
+	// ErrDead means that a recurring task is in the dead letter: it does not run
+	// until it is revived or replaced.
+	ErrDead = errors.New("duly: task is dead")
+)
 
 // Expired reports whether it is too late for the task by now, a time of the
 // server's clock, and how the delivery is to be settled then.

@@ -13,10 +13,11 @@ var locksLua string
 
 // Locks is Lua source for a script to begin with that takes, keeps and frees locks
 // in one step with its own work, as the scripts of a task queue do. It defines a
-// function; called with the [Locker.Terms] of a locker it returns a table of
-// functions, by which names are locked for holders that the script itself spells:
+// function; called with the [Locker.Terms] of a locker, and the server's now in µs if
+// the script knows it already, that returns a table of functions, by which names are
+// locked for holders that the script itself spells:
 //
-//	local locks = locks(terms)
+//	local locks = locks(terms, now)
 //	locks.blocked(name, mine, adopt)  -- ms for which another has it at most; nil: mine may
 //	locks.hold(name, mine, ttl)       -- makes mine the holder, if it is not blocked
 //	locks.holds(name, mine)           -- whether mine is
@@ -27,7 +28,7 @@ var locksLua string
 // script has raised to it; times are ms, and adopt is the TTL for a lock without
 // one. Such a holder does not stand in line: who does goes first, and the script
 // comes back when the lock may be free, or as [Config].Parked tells it.
-var Locks = "local function locks(terms)\n" + lineLua + locksLua + "end\n"
+var Locks = "local function locks(terms, now)\n" + lineLua + locksLua + "end\n"
 
 // Terms tells [Locks] where the locks of this locker are. It is an error unless
 // they share a hash tag and are on one Redis, or if one of its keys has a line feed.

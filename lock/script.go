@@ -45,9 +45,9 @@ var (
 	//go:embed lua/guard.lua
 	guardLua string
 
-	acquireScript = NewScript(lineLua + ownLua + acquireLua)
-	releaseScript = NewScript(lineLua + ownLua + releaseLua)
-	forceScript   = NewScript(lineLua + ownLua + forceLua)
+	acquireScript = NewScript("local now\n" + lineLua + ownLua + acquireLua)
+	releaseScript = NewScript("local now\n" + lineLua + ownLua + releaseLua)
+	forceScript   = NewScript("local now\n" + lineLua + ownLua + forceLua)
 	extendScript  = NewScript(extendLua)
 	raiseScript   = NewScript(raiseLua)
 	inspectScript = NewScript(inspectLua)

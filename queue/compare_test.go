@@ -74,11 +74,14 @@ func (s *machine) compare(rt *rapid.T) {
 		if t.progress != "" {
 			want.progress[id] = t.progress
 		}
-		if t.failures > 0 {
+		if t.failures > 0 || t.lapsed {
 			want.fail[id] = strconv.Itoa(t.failures) + ":test"
 		}
 		if t.crashes > 0 {
 			want.crash[id] = strconv.Itoa(t.crashes)
+		}
+		if t.last {
+			want.next[id] = "-"
 		}
 		if t.next != nil {
 			digits, _, _ := strings.Cut(held.next[id], ":")

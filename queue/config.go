@@ -16,6 +16,7 @@ const (
 	MaxName    = 200       // bytes of a queue's name
 	MaxID      = 512       // bytes of a task's ID
 	MaxKind    = 200       // bytes of a task's kind
+	MaxEvery   = 200       // bytes of a task's schedule
 	MaxHeaders = 64        // headers of a task; their bytes count as payload
 	MaxBatch   = 500       // tasks of one Pop, and of one script: some 2 ms of Redis, which serves nobody else meanwhile
 	MaxPage    = 1_000     // tasks of one List or Peek

@@ -27,7 +27,7 @@
 //	                  ▲ ▲                 │  │ │                          ▲
 //	                  │ └─────────────────┘  │ │ Settle: ack, with Retain │
 //	                  │  Settle: retry,      │ └─────────▶ done ──────────┘
-//	                  │  release;            │               Retain is over
+//	                  │  release, repeat;    │               Retain is over
 //	                  │  lease ran out       │ Settle: bury
 //	                  │                      │ or too many crashes
 //	                  │                      ▼
@@ -60,6 +60,18 @@
 // earlier. Who waits for the lock in the application goes before the tasks: one that
 // is always waited for lets none run.
 //
+// # Recurring tasks
+//
+// A recurring task is one task all its life, at most once in the queue: a run that
+// is over makes it due again, at the time that the worker read from its schedule,
+// in the same step that ends the run, lets its lock key go and forgets its progress.
+// Those who wait for it are told how that run ended, with its result if it was done;
+// the record is never done, so it goes without Retain. Recur adds it, or changes it;
+// Cancel removes it, and of a running one makes this run the last, as CancelRunning
+// does, which ends it too. When that is over the task is gone. A run that was done
+// nevertheless stands: those who wait get its result. Of any other they hear that it
+// was cancelled. Recur brings back what was cancelled and still runs.
+//
 // # Redis keys
 //
 // The keys of a queue share one hash tag, so a script touches one cluster slot.
@@ -74,7 +86,8 @@
 //	…dead    zset    id → when it died
 //	…done    zset    id → when its record is forgotten
 //	…task    hash    id → record, see below; exists exactly while the id is in one of the above
-//	…next    hash    id → <due>:<record> that takes a running task's place when it settles
+//	…next    hash    id → <due>:<record> that takes a running task's place when it settles, or - if
+//	                 nothing does, for a recurring one that was cancelled
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
 //	…cancel  hash    id → the highest fence of a run that is cancelled; as long as that is leased
@@ -127,12 +140,14 @@
 //     one chance left are tried one at a time, each for a third of a lease at
 //     most, so that the one that kills workers does not take along those that
 //     ran beside it.
+//   - A recurring task that kills its workers is buried as any other: it is dead,
+//     visibly, until it is revived, or replaced by one that has changed.
 //   - No more tasks are leased than Limits.Running, and in any time t no more are
 //     popped than Burst + Rate × t, by all workers together and also when these die,
 //     when replies are lost and when limits change at run time. A worker that waits
 //     for a limit is told as soon as there is room.
-//   - A run that is cancelled is neither retried nor buried. Its mark carries a
-//     fence, so that no later run of the ID is hit.
+//   - A run that is cancelled is neither retried, buried nor repeated. Its mark
+//     carries a fence, so that no later run of the ID is hit.
 //   - What cannot be decoded goes to the dead letter with its bytes kept.
 //   - At Redis's memory limit new tasks are refused; popping and settling go on.
 //

@@ -22,7 +22,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	}
 	whole := duly.Task{
 		Kind: "k", Payload: []byte("\x00\xff"), LockKey: "l", Headers: map[string]string{"a": "b", "": ""},
-		MaxAttempts: math.MaxInt, Timeout: math.MaxInt64,
+		MaxAttempts: math.MaxInt, Timeout: math.MaxInt64, Every: "@hourly", Grace: 1,
 	}
 	for _, task := range []duly.Task{{Kind: "k"}, whole} {
 		stored, err := queue.EncodeRecord(&task)

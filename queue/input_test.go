@@ -131,8 +131,14 @@ func TestEnqueueRefusesBadTasksBeforeTheNetwork(t *testing.T) {
 		"Expires of old":    {Kind: "k", Expires: time.Date(-400_000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"Expires in 1970":   {Kind: "k", Expires: time.Unix(0, 0)},
 		"OnExpiry":          {Kind: "k", OnExpiry: duly.Retried},
+		"long Every":        {Kind: "k", ID: "x", Every: strings.Repeat("e", queue.MaxEvery+1)},
+		"control in Every":  {Kind: "k", ID: "x", Every: "@hourly\n"},
+		"Every without ID":  {Kind: "k", Every: "@hourly"},
+		"Grace":             {Kind: "k", ID: "x", Every: "@hourly", Grace: -1},
+		"Grace alone":       {Kind: "k", ID: "x", Grace: 1},
 		"negative Retain":   {Kind: "k", Retain: -1},
 		"Retain":            {Kind: "k", Retain: queue.MaxRetain + 1},
+		"Retain with Every": {Kind: "k", ID: "x", Every: "@hourly", Retain: 1},
 		"no ID from Kind":   duly.Kind[int]{Name: "k", ID: func(int) string { return "" }}.Task(1),
 		"arguments":         duly.Kind[float64]{Name: "k"}.Task(math.NaN()),
 	}
@@ -159,6 +165,7 @@ func TestEnqueueTakesTasksUpToTheirLimits(t *testing.T) {
 			{ID: strings.Repeat("é", queue.MaxID/2), Kind: strings.Repeat("k", queue.MaxKind), LockKey: strings.Repeat("l", 512)},
 			{ID: "{a}:1:2:", Kind: "k\"'\\", Payload: make([]byte, 1<<20), MaxAttempts: math.MaxInt, Timeout: math.MaxInt64},
 			{ID: "headers", Kind: "k", Headers: headers},
+			{ID: "recurs", Kind: "k", Every: strings.Repeat("é", queue.MaxEvery/2), Grace: math.MaxInt64},
 			{ID: "kept", Kind: "k", Retain: queue.MaxRetain},
 		} {
 			_, err := r.q.Enqueue(t.Context(), want)

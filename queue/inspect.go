@@ -155,8 +155,8 @@ type Stats struct {
 	Limits Limits
 
 	// Counters of what has happened since the queue was first used, by name:
-	// enqueued, ack, drop, retry, release, bury (by handlers), buried (without
-	// one), reclaimed, cancelled, revived, purged.
+	// enqueued, ack, drop, retry, release, repeat, bury (by handlers), buried
+	// (without one), reclaimed, cancelled, revived, purged.
 	Counters map[string]int64
 }
 

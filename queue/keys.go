@@ -38,7 +38,7 @@ func (k *keys) traces(before ...string) []string {
 func (k *keys) forEnqueue() []string {
 	return []string{
 		k.due, k.task, k.dead, k.next, k.fail, k.crash, k.stat, k.wake, k.parked, k.turns, k.blocked,
-		k.done, k.result, k.progress,
+		k.done, k.result, k.progress, k.cancel,
 	}
 }
 
@@ -90,6 +90,8 @@ func (k *keys) forRevive() []string {
 func (k *keys) forPurge() []string {
 	return []string{k.dead, k.task, k.fail, k.crash, k.stat, k.progress}
 }
+
+func (k *keys) forNow() []string { return []string{k.due} }
 
 func (k *keys) forPause() []string { return []string{k.conf, k.wake} }
 

@@ -33,6 +33,9 @@ func machineIDs() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"a", "b", "c:1", "d\x20", "é"})
 }
 
+// machineSteps is how many verbs the histories on each kind of Redis have together.
+const machineSteps = 50_000
+
 // Invariants 1 to 7, whatever is done in whatever order.
 func TestAnyHistoryOfVerbsIsThatOfTheModel(t *testing.T) {
 	t.Parallel()
@@ -54,17 +57,31 @@ func TestAnyHistoryOfVerbsIsThatOfTheModel(t *testing.T) {
 }
 
 func history(t *testing.T, base *rig, step func(time.Duration)) {
-	n := 0
+	most := machineSteps
+	if testing.Short() {
+		most /= 50
+	}
+	n, steps := 0, 0
+	for steps < most && !t.Failed() {
+		histories(t, base, step, &n, &steps)
+	}
+	t.Logf("%d steps in %d histories", steps, n)
+}
+
+func histories(t *testing.T, base *rig, step func(time.Duration), n, steps *int) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n++
+		*n++
 		r := *base
-		r.name = fmt.Sprintf("%s/%d", base.name, n)
+		r.name = fmt.Sprintf("%s/%d", base.name, *n)
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
 		r.q = newQueue(t, base.under, r.name, queue.Config{MaxCrashes: limit})
 		s := &machine{rig: &r, app: make(map[string]*lock.Lease), step: step, m: newModel(limit)}
 		defer s.endWaits()
 		rt.Repeat(map[string]func(*rapid.T){
-			"":           s.compare,
+			"": func(rt *rapid.T) {
+				*steps++
+				s.compare(rt)
+			},
 			"enqueue":    s.enqueue,
 			"pop":        s.pop,
 			"pop again":  s.pop, // more often than others
@@ -72,6 +89,7 @@ func history(t *testing.T, base *rig, step func(time.Duration)) {
 			"settle":     s.settle,
 			"extend":     s.extend,
 			"cancel":     s.cancel,
+			"recur":      s.recur,
 			"remove":     s.remove,
 			"reschedule": s.reschedule,
 			"revive":     s.revive,
@@ -205,14 +223,19 @@ func (s *machine) drawKnown(rt *rapid.T) []*duly.Delivery {
 }
 
 func (s *machine) settle(rt *rapid.T) {
-	actions := rapid.SampledFrom([]duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried})
+	actions := rapid.SampledFrom([]duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried, duly.Repeated})
 	var settlements []duly.Settlement
 	for _, d := range s.drawKnown(rt) {
-		settlements = append(settlements, duly.Settlement{
+		how := duly.Settlement{
 			Delivery: d, Action: actions.Draw(rt, "action"), Err: errors.New("test"),
+			At:     d.Popped.Add(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ahead"))*time.Hour + 15*time.Minute),
 			In:     time.Duration(rapid.IntRange(0, 2).Draw(rt, "hours")) * time.Hour,
 			Result: rapid.SampledFrom([][]byte{nil, []byte(`{"n":1}`)}).Draw(rt, "result"),
-		})
+		}
+		if how.Action == duly.Repeated && rapid.Bool().Draw(rt, "done") {
+			how.Err = nil
+		}
+		settlements = append(settlements, how)
 	}
 	var lost []*duly.Delivery
 	now := s.during(rt, func() (err error) {

@@ -43,12 +43,13 @@ type modelTask struct {
 	end      span // of the lease, of the task if it is dead, of its record if it is done
 	fence    uint64
 	failures int
+	lapsed   bool // the last run's error is kept, and no failure
 	crashes  int
 	next     *modelTask
 	result   string
 	progress string
 
-	cancelled bool // its run was
+	cancelled, last bool // its run was, or is to be
 }
 
 func (t *modelTask) member(id string) string {
@@ -111,7 +112,7 @@ func (m *model) enqueue(task duly.Task, due, now span, conflict queue.Conflict) 
 	case !wins:
 		return queue.Kept, t.state, rival.due
 	case t.state == queue.Leased:
-		t.next = fresh
+		t.next, t.last = fresh, false
 	default:
 		m.tasks[task.ID] = fresh
 	}
@@ -235,10 +236,11 @@ func (m *model) reclaim(now span) {
 	}
 }
 
-// cut ends the run of an ID if it was cancelled, and reports whether it was.
+// cut ends the run of an ID if it was cancelled or was to be the last, and reports
+// whether it was.
 func (m *model) cut(id string) bool {
 	t := m.tasks[id]
-	if !t.cancelled {
+	if !t.cancelled && !t.last {
 		return false
 	}
 	if delete(m.tasks, id); t.next != nil {
@@ -264,18 +266,24 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	if t == nil {
 		return false
 	}
+	ticked := s.Action == duly.Repeated && s.Err == nil
+	over := t.cancelled || t.last
 	switch {
 	case t.next != nil:
 		m.tasks[s.Delivery.ID] = t.next
 		return true
-	case t.cancelled && s.Action != duly.Acked:
+	case over && ticked:
+		m.end(s.Delivery.ID, "ack: "+string(s.Result))
+		delete(m.tasks, s.Delivery.ID)
+		return true
+	case over && s.Action != duly.Acked:
 		m.end(s.Delivery.ID, "cancel: ")
 		delete(m.tasks, s.Delivery.ID)
 		return true
 	case s.Action == duly.Acked && t.task.Retain > 0:
 		m.end(s.Delivery.ID, "ack: "+string(s.Result))
 		t.state, t.end, t.result = queue.Done, now.add(t.task.Retain), string(s.Result)
-		t.failures, t.crashes, t.cancelled = 0, 0, false
+		t.failures, t.crashes, t.cancelled, t.last, t.lapsed = 0, 0, false, false, false
 		return true
 	case s.Action == duly.Acked || s.Action == duly.Dropped:
 		why := string(s.Result)
@@ -288,6 +296,13 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	case s.Action == duly.Buried:
 		m.end(s.Delivery.ID, "bury: test")
 		t.state, t.end = queue.Dead, now
+	case s.Action == duly.Repeated:
+		if m.end(s.Delivery.ID, "repeat: test"); ticked {
+			m.end(s.Delivery.ID, "ack: "+string(s.Result))
+		}
+		at := s.At.UnixMicro()
+		*t = modelTask{state: queue.Due, task: t.task, due: span{at, at}, lapsed: s.Err != nil}
+		return true
 	default:
 		if t.state = queue.Due; s.In > 0 || s.Action == duly.Retried {
 			t.due = now.add(s.In)
@@ -295,7 +310,7 @@ func (m *model) settle(s duly.Settlement, now span) bool {
 	}
 	if s.Action != duly.Released {
 		t.failures++
-		t.crashes = 0
+		t.crashes, t.lapsed = 0, false
 	}
 	return true
 }
@@ -316,7 +331,8 @@ func (m *model) cancel(id string, now span) queue.State {
 		m.end(id, "cancel: ")
 		delete(m.tasks, id)
 	case queue.Leased:
-		m.tasks[id].next = nil
+		t := m.tasks[id]
+		t.next, t.last = nil, t.task.Every != ""
 	}
 	return state
 }
@@ -324,7 +340,7 @@ func (m *model) cancel(id string, now span) queue.State {
 func (m *model) cancelRunning(id string, now span) queue.State {
 	state := m.cancel(id, now)
 	if state == queue.Leased {
-		m.tasks[id].cancelled = true
+		m.tasks[id].cancelled, m.tasks[id].last = true, false
 	}
 	return state
 }

@@ -34,6 +34,8 @@ type record struct {
 	Timeout     time.Duration     `cbor:"6,keyasint,omitempty"` // ns
 	Expires     int64             `cbor:"7,keyasint,omitempty"` // µs since 1970
 	OnExpiry    duly.Action       `cbor:"8,keyasint,omitempty"`
+	Every       string            `cbor:"9,keyasint,omitempty"`
+	Grace       time.Duration     `cbor:"10,keyasint,omitempty"` // ns
 	Retain      time.Duration     `cbor:"11,keyasint,omitempty"` // ns
 }
 
@@ -61,7 +63,10 @@ type records struct {
 }
 
 func (r *records) add(t *duly.Task) error {
-	r.next = record{t.Kind, t.Payload, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry, t.Retain}
+	r.next = record{
+		t.Kind, t.Payload, t.Headers, t.MaxAttempts, t.Timeout, micros(t.Expires), t.OnExpiry,
+		t.Every, t.Grace, t.Retain,
+	}
 	if t.LockKey == "" {
 		_ = r.buf.WriteByte(plainRecord) // never fails
 	} else {
@@ -103,6 +108,7 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	}
 	task.Kind, task.Payload, task.Headers = r.Kind, r.Payload, r.Headers
 	task.MaxAttempts, task.Timeout, task.OnExpiry, task.Retain = r.MaxAttempts, r.Timeout, r.OnExpiry, r.Retain
+	task.Every, task.Grace = r.Every, r.Grace
 	if r.Expires != 0 {
 		task.Expires = time.UnixMicro(r.Expires)
 	}
@@ -155,8 +161,16 @@ func (q *Queue) checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", ErrInvalid, t.Expires)
 	case !isExpiry(t.OnExpiry):
 		return fmt.Errorf("%w: OnExpiry %q", ErrInvalid, t.OnExpiry)
+	case t.Grace < 0 || t.Grace > 0 && t.Every == "":
+		return fmt.Errorf("%w: Grace %v is negative, or without Every", ErrInvalid, t.Grace)
+	case t.Every != "" && t.ID == "":
+		return fmt.Errorf("%w: Every without an ID", ErrInvalid)
 	case t.Retain < 0 || t.Retain > MaxRetain:
 		return fmt.Errorf("%w: Retain %v is not between 0 and %v", ErrInvalid, t.Retain, MaxRetain)
+	case t.Retain > 0 && t.Every != "":
+		return fmt.Errorf("%w: Retain with Every: what recurs is never done", ErrInvalid)
+	case t.Every != "":
+		return checkText("Every", t.Every, MaxEvery)
 	}
 	return nil
 }

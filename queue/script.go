@@ -42,6 +42,7 @@ var (
 	statsScript      = lock.NewScript(source("clock", "stats"))
 	reviveScript     = lock.NewScript(source("clock", "schedule", "revive"))
 	purgeScript      = lock.NewScript(source("clock", "purge"))
+	nowScript        = lock.NewScript(source("clock", "now"))
 	pauseScript      = lock.NewScript(source("pause"))
 	limitScript      = lock.NewScript(source("limit"))
 )

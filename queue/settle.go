@@ -16,8 +16,8 @@ import (
 // reports those that were as lost.
 //
 // A task that was replaced while it ran is due again as its replacement,
-// whatever the action. One whose run was cancelled is gone, unless it was
-// replaced since.
+// whatever the action. One whose run was cancelled, or that recurs and was
+// cancelled meanwhile, is gone, unless it was replaced since.
 func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range settlements {
 		if err := checkSettlement(&settlements[i]); err != nil {
@@ -112,13 +112,17 @@ func checkSettlement(s *duly.Settlement) error {
 	}
 	switch s.Action {
 	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	case duly.Repeated:
+		if at, err := moment(s.At); err != nil || at == 0 {
+			return fmt.Errorf("%w: due again at %v", ErrInvalid, s.At)
+		}
 	default:
 		return fmt.Errorf("%w: action %q", ErrInvalid, s.Action)
 	}
 	if s.In < 0 {
 		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
 	}
-	if s.Action == duly.Acked {
+	if s.Action == duly.Acked || s.Action == duly.Repeated {
 		if err := checkReport(s.Result); err != nil {
 			return fmt.Errorf("result of %.512q: %w", s.Delivery.ID, err)
 		}
@@ -127,21 +131,31 @@ func checkSettlement(s *duly.Settlement) error {
 	return err
 }
 
-// dueAgain is when the task is due again, in µs: a delay, negated, or the due
-// time that a released task keeps.
+// dueAgain is when the task is due again, in µs: a delay, negated, or a time, such
+// as the due time that a released task keeps.
 func dueAgain(s *duly.Settlement) int64 {
-	if s.Action == duly.Released && s.In == 0 {
+	switch {
+	case s.Action == duly.Repeated:
+		return s.At.UnixMicro()
+	case s.Action == duly.Released && s.In == 0:
 		return s.Delivery.Due.UnixMicro()
 	}
 	return -s.In.Microseconds()
 }
 
+// note is what settling keeps of how a task fared: its failures, or = and the result
+// of one that is repeated and was done.
 func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
 		return encodeFailure(s.Delivery.Attempt, s.Err)
 	case duly.Dropped:
 		return encodeFailure(0, s.Err) // for those who wait
+	case duly.Repeated:
+		if s.Err == nil {
+			return "=" + string(s.Result)
+		}
+		return encodeFailure(0, s.Err)
 	}
 	return ""
 }

@@ -28,7 +28,7 @@ func (r *rig) leased(t *testing.T, ids ...string) map[string]*duly.Delivery {
 func TestSettleDoesInOneBatchWhatEachActionSays(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
-		ds := r.leased(t, "ack", "drop", "retry", "retry now", "own due", "later", "bury", "stale", "other")
+		ds := r.leased(t, "ack", "drop", "retry", "retry now", "own due", "later", "bury", "stale", "other", "repeat")
 		r.lapse(t, ds["stale"])
 		newest := r.popOne(t, "stale")
 		boom := errors.New("boom: at \xff once")
@@ -42,6 +42,7 @@ func TestSettleDoesInOneBatchWhatEachActionSays(t *testing.T) {
 			{Delivery: ds["own due"], Action: duly.Released},
 			{Delivery: ds["later"], Action: duly.Released, In: 2 * time.Hour},
 			{Delivery: ds["bury"], Action: duly.Buried, Err: boom},
+			{Delivery: ds["repeat"], Action: duly.Repeated, At: ds["repeat"].Due.Add(time.Hour), Err: boom},
 		})
 		to := r.now(t)
 		must(t, err)
@@ -60,11 +61,15 @@ func TestSettleDoesInOneBatchWhatEachActionSays(t *testing.T) {
 		equal(t, "bury", []any{dead.State, dead.Failures, dead.LastError}, []any{"dead", 1, "boom: at  once"})
 		between(t, "bury", dead.At, from, to)
 
+		again := r.get(t, "repeat")
+		equal(t, "repeat", []any{again.State, again.At, again.Failures, again.LastError},
+			[]any{"due", ds["repeat"].Due.Add(time.Hour), 0, "boom: at  once"})
+
 		s := r.stats(t)
 		equal(t, "counters", s.Counters, map[string]int64{
-			"enqueued": 9, "reclaimed": 1, "ack": 1, "drop": 1, "retry": 2, "release": 2, "bury": 1,
+			"enqueued": 10, "reclaimed": 1, "ack": 1, "drop": 1, "retry": 2, "release": 2, "bury": 1, "repeat": 1,
 		})
-		equal(t, "tasks", []int{s.Due, s.Ready, s.Leased, s.Dead}, []int{4, 2, 2, 1})
+		equal(t, "tasks", []int{s.Due, s.Ready, s.Leased, s.Dead}, []int{5, 2, 2, 1})
 		r.settle(t, duly.Acked, newest)
 	})
 }

@@ -27,15 +27,16 @@ type Ended struct {
 	ID string
 
 	// Action is what ended it: Acked, which means that it is done, Dropped, Buried
-	// or Cancelled.
+	// or Cancelled; or Repeated if the run of a recurring task was not done.
 	Action duly.Action
 
 	// Result is what a task that is done has brought, as JSON, or nil.
 	Result []byte
 
-	// Err is why the task was dropped or buried, as far as that is known. It
-	// matches [duly.ErrExpired] or [ErrCrashed] if it was that; else it has the
-	// text of the handler's error, cut at 1,024 bytes, and matches nothing.
+	// Err is why the task was dropped, buried or repeated, as far as that is known.
+	// It matches [duly.ErrExpired], [duly.ErrSkipped] or [ErrCrashed] if it was that;
+	// else it has the text of the handler's error, cut at 1,024 bytes, and matches
+	// nothing.
 	Err error
 }
 
@@ -59,7 +60,8 @@ func (e Ended) Decode(v any) error {
 // Wait returns how the task of an ID ends, once it has: at once for one that is
 // done and kept, or dead. A task that is retried has not ended. Nor has one that is
 // replaced, be it before it runs or while: Wait goes on to the one that takes its
-// place, for that is now the task of this ID.
+// place, for that is now the task of this ID. Of a recurring task it is the run that
+// is next, or goes on, whose end is waited for.
 //
 // The error matches [ErrNotFound] if there is no such task, or that of ctx. If the
 // first look at the task fails, so does Wait; later it outlasts whatever becomes of
@@ -130,10 +132,14 @@ func readEnded(id, word, text string) Ended {
 		}
 	case "crash":
 		ended.Action, ended.Err = duly.Buried, ErrCrashed
-	case duly.Buried, duly.Dropped:
-		if _, why := decodeFailure(text); strings.HasPrefix(why, duly.ErrExpired.Error()) {
+	case duly.Buried, duly.Dropped, duly.Repeated:
+		_, why := decodeFailure(text)
+		switch {
+		case strings.HasPrefix(why, duly.ErrExpired.Error()):
 			ended.Err = duly.ErrExpired
-		} else if why != "" {
+		case why == duly.ErrSkipped.Error():
+			ended.Err = duly.ErrSkipped
+		case why != "":
 			ended.Err = errors.New(why)
 		}
 	}

@@ -64,7 +64,13 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 			r.settle(t, duly.Acked, kept)
 		}
 	}
-	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "extend", "lapsed", "replaced", "running")
+	ds := r.leased(t, "leased", "ack", "retry", "bury", "release", "repeat", "extend", "lapsed", "replaced", "running")
+	for _, id := range []string{"recurs", "recurs, cancelled"} {
+		r.recur(t, hourly(id, "1"), 0)
+		r.popOne(t, id)
+	}
+	_, err := r.q.CancelRunning(ctx, "recurs, cancelled")
+	must(t, err)
 	r.enqueue(t, "replaced", queue.OnConflict(queue.Replace))
 	r.enqueue(t, "running", queue.OnConflict(queue.Replace))
 	r.lapse(t, ds["lapsed"])
@@ -83,9 +89,9 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 		})
 	}
 	add("extend", func() error { _, _, err := r.q.Extend(ctx, []*duly.Delivery{ds["extend"]}, time.Hour); return err })
-	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "replaced": duly.Acked} {
+	for id, action := range map[string]duly.Action{"ack": duly.Acked, "retry": duly.Retried, "bury": duly.Buried, "release": duly.Released, "repeat": duly.Repeated, "replaced": duly.Acked} {
 		add("settle "+id, func() error {
-			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, Err: errors.New("test")}})
+			_, err := r.q.Settle(ctx, []duly.Settlement{{Delivery: ds[id], Action: action, At: ds[id].Popped.Add(time.Hour), Err: errors.New("test")}})
 			return err
 		})
 	}
@@ -93,6 +99,9 @@ func (r *rig) verbs(t *testing.T) (names []string, verbs map[string]func() error
 	add("pop", func() error { _, _, err := r.q.Pop(ctx, 2, time.Hour); return err })
 	add("reschedule", func() error { _, err := r.q.Reschedule(ctx, "due 3", queue.In(time.Minute)); return err })
 	add("cancel", func() error { _, err := r.q.Cancel(ctx, "due 3"); return err })
+	add("cancel a run", func() error { _, err := r.q.Cancel(ctx, "recurs"); return err })
+	add("recur", func() error { _, err := r.q.Recur(ctx, hourly("due 1", "1"), in(time.Hour)); return err })
+	add("recur, cancelled", func() error { _, err := r.q.Recur(ctx, hourly("recurs, cancelled", "1"), in(time.Hour)); return err })
 	add("cancel running", func() error { _, err := r.q.CancelRunning(ctx, "running"); return err })
 	add("cancel running, due", func() error { _, err := r.q.CancelRunning(ctx, "due 2"); return err })
 	add("settle cancelled", func() error {

@@ -32,46 +32,51 @@ func cancelRunning(t *testing.T, q *queue.Queue, id string) {
 func TestACancelledRunIsDroppedUnlessItWasDone(t *testing.T) {
 	t.Parallel()
 	for name, c := range outcomes {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				q, ran := openQueue(t, "orders"), 0
-				logger, logs := observe()
-				w := launch(t, handler(func(ctx context.Context, d *duly.Delivery) error {
-					ran++
-					<-ctx.Done()
-					wants(t, context.Cause(ctx), duly.ErrCancelled)
-					return c.answer(ctx, d)
-				}), worker.Config{Concurrency: 1, Logger: logger}, q)
-				_, err := q.Enqueue(t.Context(), duly.Task{ID: "a", Kind: "k", MaxAttempts: 1})
-				must(t, err)
-				pass(time.Second)
-				cancelRunning(t, q, "a")
-				pass(0)
-				info, err := q.Get(t.Context(), "a")
-				must(t, err)
-				if info.State != queue.Missing {
-					t.Errorf("at once the task is %s, want it gone", info.State)
-				}
-				pass(time.Hour)
-				stats, err := q.Stats(t.Context())
-				must(t, err)
-				want, told := worker.Stats{Dropped: 1, Cancelled: 1}, 1
-				if name == "nil" {
-					want, told = worker.Stats{Acked: 1}, 0
-				}
-				got := w.Stats()
-				if got.Panics = 0; got != want || ran != 1 || stats.Due+stats.Leased+stats.Dead != 0 {
-					t.Errorf("%d runs, counted %+v, want one and %+v; left %+v", ran, got, want, stats)
-				}
-				if stats.Counters["cancelled"] != want.Cancelled || stats.Counters["ack"] != want.Acked {
-					t.Errorf("the queue counted %v", stats.Counters)
-				}
-				lines := logs.FilterMessage("task cancelled").Len() + logs.FilterMessage("handler panicked").Len()
-				if lines != told || logs.FilterLevelExact(zap.WarnLevel).Len() > 0 || logs.FilterMessage("task failed").Len() > 0 {
-					t.Errorf("logged %v", logs.All())
-				}
+		for _, every := range []string{"", "@every 1m"} { // of what recurs it was the last
+			t.Run(name+every, func(t *testing.T) {
+				virtual(t, func(t *testing.T) { cancelledRun(t, c.answer, every, name == "nil") })
 			})
-		})
+		}
+	}
+}
+
+// cancelledRun cancels a run whose handler then answers.
+func cancelledRun(t *testing.T, answer handler, every string, done bool) {
+	q, ran := openQueue(t, "orders"), 0
+	logger, logs := observe()
+	w := launch(t, handler(func(ctx context.Context, d *duly.Delivery) error {
+		ran++
+		<-ctx.Done()
+		wants(t, context.Cause(ctx), duly.ErrCancelled)
+		return answer(ctx, d)
+	}), worker.Config{Concurrency: 1, Logger: logger}, q)
+	_, err := q.Enqueue(t.Context(), duly.Task{ID: "a", Kind: "k", MaxAttempts: 1, Every: every})
+	must(t, err)
+	pass(time.Second)
+	cancelRunning(t, q, "a")
+	pass(0)
+	info, err := q.Get(t.Context(), "a")
+	must(t, err)
+	if info.State != queue.Missing {
+		t.Errorf("at once the task is %s, want it gone", info.State)
+	}
+	pass(time.Hour)
+	stats, err := q.Stats(t.Context())
+	must(t, err)
+	want, told := worker.Stats{Dropped: 1, Cancelled: 1}, 1
+	if done {
+		want, told = worker.Stats{Acked: 1}, 0
+	}
+	got := w.Stats()
+	if got.Panics = 0; got != want || ran != 1 || stats.Due+stats.Leased+stats.Dead != 0 {
+		t.Errorf("%d runs, counted %+v, want one and %+v; left %+v", ran, got, want, stats)
+	}
+	if stats.Counters["cancelled"] != want.Cancelled || stats.Counters["ack"] != want.Acked {
+		t.Errorf("the queue counted %v", stats.Counters)
+	}
+	lines := logs.FilterMessage("task cancelled").Len() + logs.FilterMessage("handler panicked").Len()
+	if lines != told || logs.FilterLevelExact(zap.WarnLevel).Len() > 0 || logs.FilterMessage("task failed").Len() > 0 {
+		t.Errorf("logged %v", logs.All())
 	}
 }
 

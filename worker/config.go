@@ -57,6 +57,11 @@ type Config struct {
 	// starve. It goes without Weights. Default: false.
 	Strict bool
 
+	// Recurring are tasks that are to be in their sources once Run has begun; [Every]
+	// makes them. One that is there and the same is left as it is, one that differs
+	// is replaced. One that is taken out of this list goes on until it is cancelled.
+	// Default: none.
+	Recurring []Recurring
 	// KindLimits bounds how many handlers of a kind run at once in this worker, by
 	// kind. It holds up no other kind: what is over its limit takes no goroutine and
 	// no slot. As many tasks as the limit, and a few more of a quick kind, wait in the

@@ -148,3 +148,45 @@ func ExampleBackoff() {
 	// Output:
 	// 1s
 }
+
+// A task that recurs is kept in its queue by every worker that has it in Recurring,
+// and run by one of them at each tick.
+func ExampleEvery() {
+	orders, end := exampleQueue()
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	mux, sweeps := duly.NewMux(), 0
+	mux.HandleFunc("sweep", func(_ context.Context, d *duly.Delivery) error {
+		fmt.Println("swept,", d.Every)
+		if sweeps++; sweeps == 2 {
+			stop()
+		}
+		return nil
+	})
+	err := worker.New(mux, worker.Config{Recurring: []worker.Recurring{
+		worker.Every("@every 100ms", duly.Task{ID: "sweep", Kind: "sweep"}),
+	}}, orders).Run(ctx)
+	fmt.Println("stopped:", err)
+	// Output:
+	// swept, @every 100ms
+	// swept, @every 100ms
+	// stopped: <nil>
+}
+
+// In the night to 29 March 2026 there is no 02:30 in Berlin.
+func ExampleNextTick() {
+	tick := time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC)
+	for range 3 {
+		var err error
+		if tick, err = worker.NextTick("CRON_TZ=Europe/Berlin 30 2 * * *", tick); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println(tick)
+	}
+	// Output:
+	// 2026-03-28 02:30:00 +0100 CET
+	// 2026-03-29 03:00:00 +0200 CEST
+	// 2026-03-30 02:30:00 +0200 CEST
+}

@@ -49,9 +49,15 @@ type executor struct {
 // execute runs the handler of a flight and hands its verdict to the settler.
 // The deferred parts also run if the handler, or a backoff, ends this goroutine.
 func (x *executor) execute(f *flight) {
-	if verdict, late := f.Expired(f.Popped.Add(time.Since(f.fetched))); late {
+	if verdict, late := f.Expired(f.now()); late {
 		f.expire()
 		x.expired(f.Delivery, &verdict)
+		f.settler.put(f, verdict)
+		return
+	}
+	if verdict, skip := SkipTick(f.Delivery, f.now()); skip {
+		f.expire()
+		x.skipped(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 		return
 	}
@@ -71,6 +77,9 @@ func (x *executor) execute(f *flight) {
 		f.ctx.end(nil)
 		x.counters.running.Add(-1)
 		x.running.Add(-1)
+		if verdict.Delivery = f.Delivery; !f.wasCancelled() { // else it was the last tick
+			verdict = EndTick(verdict, f.now())
+		}
 		x.tell(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 	}()
@@ -109,6 +118,16 @@ func (x *executor) cancelled(err error) duly.Settlement {
 func (x *executor) expired(d *duly.Delivery, verdict *duly.Settlement) {
 	x.counters.expired.Add(1)
 	x.logFor(d).Info("task expired", zap.String("action", string(verdict.Action)), zap.Time("expires", d.Expires))
+}
+
+// skipped logs that a tick is not run.
+func (x *executor) skipped(d *duly.Delivery, verdict *duly.Settlement) {
+	if verdict.Action == duly.Buried {
+		x.logFor(d).Error("recurring task buried", zap.Error(verdict.Err))
+		return
+	}
+	x.counters.skipped.Add(1)
+	x.logFor(d).Warn("tick skipped", zap.Time("due", d.Due), zap.Duration("grace", d.Grace), zap.Time("next", verdict.At))
 }
 
 func (x *executor) logFor(d *duly.Delivery) *zap.Logger {
@@ -188,7 +207,7 @@ func (x *executor) judge(ctx context.Context, d *duly.Delivery, err error) (verd
 
 // tell logs what is out of the ordinary.
 func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
-	if verdict.Action == duly.Acked {
+	if verdict.Action == duly.Acked || verdict.Action == duly.Repeated && verdict.Err == nil {
 		return
 	}
 	log := x.logFor(d)
@@ -212,6 +231,12 @@ func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
 		log.Info("task failed", zap.Error(verdict.Err), zap.Duration("retry_in", verdict.In))
 	case duly.Dropped:
 		log.Info("task dropped", zap.Error(verdict.Err))
+	case duly.Repeated:
+		if action, _, _ := duly.Outcome(verdict.Err); action == duly.Dropped {
+			log.Info("tick dropped", zap.Error(verdict.Err), zap.Time("next", verdict.At))
+		} else {
+			log.Error("tick failed", zap.Error(verdict.Err), zap.Time("next", verdict.At))
+		}
 	}
 }
 

@@ -283,6 +283,8 @@ func (f *fake) settle(end duly.Settlement, now time.Time) bool {
 		delete(f.tasks, s.task.ID)
 	case duly.Buried:
 		s.dead = true
+	case duly.Repeated:
+		s.failures, s.due = 0, end.At
 	case duly.Retried:
 		s.failures++
 		s.due = now.Add(end.In)

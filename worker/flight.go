@@ -31,6 +31,9 @@ type flight struct {
 	cancelled bool // it is not to start, or to end soon
 }
 
+// now is the source's clock, as far as its last answer told.
+func (f *flight) now() time.Time { return f.Popped.Add(time.Since(f.fetched)) }
+
 // leaseEnd is when a lease ends for its holder: counted from before the request
 // for it was sent, less 1 % for the drift between two clocks and 2 ms.
 func leaseEnd(sent time.Time, lease time.Duration) time.Time {
@@ -84,7 +87,8 @@ func (f *flight) wasCancelled() bool {
 	return f.cancelled
 }
 
-// expire notes that the handler is not called, for the task has expired.
+// expire notes that the handler is not called, for the task has expired or is too
+// late for its tick.
 func (f *flight) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -34,6 +34,7 @@ type process struct {
 	Slots      int
 	Lease      time.Duration
 	MaxCrashes int
+	Every      string // the schedule of a recurring task, if any
 	Logbook    string // file of the runs of exclusive tasks, if those are to be run
 }
 
@@ -110,6 +111,9 @@ func processMain() int {
 	}()
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: p.Slots, Lease: p.Lease, Logger: zap.NewNop()}
+	if p.Every != "" {
+		cfg.Recurring = []worker.Recurring{worker.Every(p.Every, duly.Task{ID: "tick", Kind: "takes", Payload: []byte("60ms")})}
+	}
 	mux, source := effects(log), worker.Source(witness{q, log})
 	if p.Logbook != "" {
 		mux, source = exclusives(p.Logbook), q

@@ -177,6 +177,8 @@ func (s *settler) count(settlements []duly.Settlement, lost []*duly.Delivery) {
 			s.counters.released.Add(1)
 		case duly.Buried:
 			s.counters.buried.Add(1)
+		case duly.Repeated:
+			s.counters.repeated.Add(1)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Source interface {
 
 	// Settle ends deliveries, and returns those whose lease is no longer held:
 	// for them it changes nothing. One that was cancelled is dropped, unless it is
-	// acknowledged. After an error it may be called again; what had been settled
+	// acknowledged; one that is repeated without an error is acknowledged then. After an error it may be called again; what had been settled
 	// is then reported as lost.
 	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
 

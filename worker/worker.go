@@ -40,10 +40,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := cfg.validate(w.sources); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
+	recurring, err := cfg.registrars(w.sources)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
 	base, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
 	p := w.newPool(base, cfg)
 	f := w.startFeeds(ctx, cfg, p)
+	for i := range recurring {
+		f.fetching.Go(func() { recurring[i].run(ctx) })
+	}
 
 	<-ctx.Done()
 	p.backlog.close()

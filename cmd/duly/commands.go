@@ -9,6 +9,7 @@ import (
 
 	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/queue"
+	"github.com/dulyhq/duly/worker"
 )
 
 // payloadMost bounds what is read from standard input; the queue refuses more
@@ -72,6 +73,8 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	payload := flags.String("payload", "", "the payload; - reads standard input")
 	expires := flags.String("expires", "", "when it becomes useless, as 2006-01-02T15:04:05Z")
 	onExpiry := flags.String("on-expiry", "", "what becomes of it then: bury (default) or drop")
+	every := flags.String("every", "", "the schedule of a task that recurs, as '@every 10m' or 'CRON_TZ=Europe/Berlin 30 2 * * *'")
+	grace := flags.Duration("grace", 0, "how late a run of it may start; later it is skipped")
 	retain := flags.Duration("retain", 0, "how long it is kept when it is done")
 	conflict := flags.String("on-conflict", string(queue.Keep), "keep, replace or earliest")
 	q, words, err := t.queue(flags, args, 2, 2)
@@ -82,7 +85,7 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload), Retain: *retain}
+	task := duly.Task{ID: *id, Kind: words[0], LockKey: *key, Payload: []byte(*payload), Retain: *retain, Every: *every, Grace: *grace}
 	switch {
 	case *expires == "" && *onExpiry != "":
 		return fmt.Errorf("%w: -on-expiry without -expires", errUsage)
@@ -97,11 +100,36 @@ func enqueue(ctx context.Context, t *tool, args []string) error {
 			return err
 		}
 	}
+	if task.Every != "" {
+		if when, err = firstTick(ctx, q, task, when, *in != 0 || *at != ""); err != nil {
+			return err
+		}
+	}
 	receipt, err := q.Enqueue(ctx, task, when, queue.OnConflict(queue.Conflict(*conflict)))
 	if err != nil {
 		return err
 	}
 	return t.out.receipt(receipt)
+}
+
+// firstTick makes a recurring task due at the first tick after the server's now,
+// unless it was told when.
+func firstTick(ctx context.Context, q *queue.Queue, task duly.Task, when queue.EnqueueOption, told bool) (queue.EnqueueOption, error) {
+	if err := q.CheckTask(task); err != nil {
+		return nil, err
+	}
+	if _, err := worker.NextTick(task.Every, time.Now()); err != nil {
+		return nil, fmt.Errorf("%w: -every: %w", errUsage, err)
+	}
+	if told {
+		return when, nil
+	}
+	s, err := q.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first, err := worker.NextTick(task.Every, s.Now)
+	return queue.At(first), err
 }
 
 func dueOption(in time.Duration, at string) (queue.EnqueueOption, error) {
@@ -130,7 +158,7 @@ func cancel(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	verb, on := q.Cancel, []queue.State{queue.Due}
+	verb, on := q.Cancel, []queue.State{queue.Due, lastRun}
 	if *running {
 		verb, on = q.CancelRunning, append(on, queue.Leased)
 	}
@@ -138,6 +166,15 @@ func cancel(ctx context.Context, t *tool, args []string) error {
 		found, err := verb(ctx, id)
 		if err != nil {
 			return err
+		}
+		if found == queue.Leased && !*running {
+			info, err := q.Get(ctx, id)
+			if err != nil {
+				return err
+			}
+			if info.Every != "" {
+				found = lastRun
+			}
 		}
 		if err := t.out.found(id, found, "cancelled", on...); err != nil {
 			return err

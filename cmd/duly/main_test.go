@@ -167,6 +167,48 @@ func TestCancelRunningToo(t *testing.T) {
 	}
 }
 
+func TestCommandsOnRecurringTasks(t *testing.T) {
+	t.Parallel()
+	m, rdb := redistest.Mini(t)
+	m.RequireAuth("sesame")
+	rdb.Options().Password = "sesame"
+	q, err := queue.New(rdb, "orders", queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := m.Addr()
+	m.SetTime(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
+	nightly := []string{"enqueue", "orders", "report", "-id", "r", "-every", "CRON_TZ=Europe/Berlin 30 2 * * *", "-grace", "1h"}
+	if o := object(t, addr, nightly...); o["outcome"] != "added" || o["due"] != "2026-03-29T01:00:00.000000Z" {
+		t.Errorf("enqueue -every: %v", o)
+	}
+	if o := object(t, addr, "get", "orders", "r"); o["every"] != "CRON_TZ=Europe/Berlin 30 2 * * *" || o["grace"] != "1h0m0s" {
+		t.Errorf("get: %v", o)
+	}
+	if o := object(t, addr, "enqueue", "orders", "report", "-id", "r", "-every", "@every 10m", "-in", "0s", "-on-conflict", "replace"); o["outcome"] != "replaced" || o["due"] != "2026-03-28T12:10:00.000000Z" {
+		t.Errorf("a changed schedule: %v", o)
+	}
+	if status, out, _ := invoke(t, addr, "", "list", "orders"); status != 0 || !strings.Contains(out, `"@every 10m"`) {
+		t.Errorf("list: %s", out)
+	}
+	if o := object(t, addr, "reschedule", "orders", "r"); o["rescheduled"] != true {
+		t.Errorf("run it now: %v", o)
+	}
+	ds, _, err := q.Pop(t.Context(), 1, time.Minute)
+	if err != nil || len(ds) != 1 {
+		t.Fatal(ds, err)
+	}
+	if o := object(t, addr, "cancel", "orders", "r"); o["cancelled"] != true || o["last_run"] != true || o["found"] != "leased" {
+		t.Errorf("cancel of a run: %v", o)
+	}
+	if _, out, _ := invoke(t, addr, "", "cancel", "orders", "r"); !strings.Contains(out, "for the last time: cancelled") {
+		t.Errorf("cancel of a run: %s", out)
+	}
+	if o := object(t, addr, "cancel", "-running", "orders", "r"); o["cancelled"] != true || o["last_run"] != nil || o["found"] != "leased" {
+		t.Errorf("cancel -running of a run: %v", o)
+	}
+}
+
 func TestReviveAllAndPurge(t *testing.T) {
 	t.Parallel()
 	m, rdb := redistest.Mini(t)
@@ -234,6 +276,11 @@ func TestBadCommandLinesHaveStatus2(t *testing.T) {
 		{"enqueue", "q", "k", "-expires", "0001-01-01T00:00:00Z"},
 		{"enqueue", "q", "k", "-on-expiry", "drop"},
 		{"enqueue", "q", "k", "-expires", "2100-01-01T00:00:00Z", "-on-expiry", "cry"},
+		{"enqueue", "q", "k", "-every", "@hourly"},
+		{"enqueue", "q", "k", "-id", "x", "-every", "@reboot"},
+		{"enqueue", "q", "k", "-id", "x", "-every", "0 0 30 2 *", "-in", "1h"},
+		{"enqueue", "q", "k", "-id", "x", "-grace", "1h"},
+		{"enqueue", "q", "k", "-id", "x", "-every", "@hourly", "-retain", "1h"},
 		{"reschedule", "q"},
 		{"cancel", "q"},
 		{"revive", "q"},

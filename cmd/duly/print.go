@@ -45,10 +45,16 @@ func (p printer) count(n int, done string) error {
 	return err
 }
 
+// lastRun is found where a recurring task runs that was cancelled.
+const lastRun queue.State = "leased, for the last time"
+
 // found tells what was done to a task: something if it was in one of the states
 // on, else nothing.
 func (p printer) found(id string, state queue.State, done string, on ...queue.State) error {
 	acted := slices.Contains(on, state)
+	if state == lastRun && p.json {
+		return p.object(map[string]any{"id": id, "found": queue.Leased, done: true, "last_run": true})
+	}
 	if p.json {
 		return p.object(map[string]any{"id": id, "found": state, done: acted})
 	}
@@ -130,14 +136,14 @@ func (p printer) tasks(infos []queue.Info, payload bool) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "STATE\tAT\tID\tKIND\tFAILURES\tCRASHES\tLAST ERROR") // Flush tells
+	_, _ = fmt.Fprintln(w, "STATE\tAT\tID\tKIND\tFAILURES\tCRASHES\tEVERY\tLAST ERROR") // Flush tells
 	for i := range infos {
 		t := &infos[i]
 		trouble := t.LastError
 		if t.Corrupt != nil {
 			trouble = t.Corrupt.Error()
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%q\t%q\t%d\t%d\t%q\n", t.State, stamp(t.At), t.ID, t.Kind, t.Failures, t.Crashes, trouble)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%q\t%q\t%d\t%d\t%s\t%q\n", t.State, stamp(t.At), t.ID, t.Kind, t.Failures, t.Crashes, schedule(t), trouble)
 		if payload {
 			_, _ = fmt.Fprintf(w, "\t%q\n", cut(content(t)))
 		}
@@ -146,6 +152,17 @@ func (p printer) tasks(infos []queue.Info, payload bool) error {
 		}
 	}
 	return w.Flush()
+}
+
+// schedule is that of a task that recurs.
+func schedule(t *queue.Info) string {
+	switch {
+	case t.Every == "":
+		return "-"
+	case t.Grace > 0:
+		return fmt.Sprintf("%q within %v", t.Every, t.Grace)
+	}
+	return strconv.Quote(t.Every)
 }
 
 func taskObject(t *queue.Info, payload bool) map[string]any {
@@ -161,6 +178,12 @@ func taskObject(t *queue.Info, payload bool) map[string]any {
 	}
 	if !t.Expires.IsZero() {
 		o["expires"], o["on_expiry"] = stamp(t.Expires), cmp.Or(t.OnExpiry, duly.Buried)
+	}
+	if t.Every != "" {
+		o["every"] = t.Every
+	}
+	if t.Grace > 0 {
+		o["grace"] = t.Grace.String()
 	}
 	if t.Retain > 0 {
 		o["retain"] = t.Retain.String()

@@ -21,10 +21,13 @@ local function instance(waiter) return string.match(waiter, '^(.*)/') or waiter 
 
 local function us(time) return string.format('%.0f', time) end
 
-local time
+-- micros is the server's now, as the script began: TIME goes on while it runs.
 local function micros()
-  time = time or redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  return now
 end
 
 -- head is the waiter whose turn it is. The dead are dropped. Where they are too

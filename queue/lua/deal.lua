@@ -3,12 +3,12 @@
 local over = reclaim(k, lockKeys, limit, now)
 if over == 100 then return answer() end -- the next pop goes on: what was leased goes before what was parked
 if over > 0 then failing, crashing, plain = true, true, false end
-if not plain then look(k, lockKeys, adopt, now) end
 local head = again()
 if #head > 0 then
   grant(lastFence, head, {})
   return answer(lastFence)
 end
+if not plain then look(k, lockKeys, adopt, now) end
 
 local token, may = nil, room(most)
 while n < may and parks < 200 do

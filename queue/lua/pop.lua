@@ -40,7 +40,7 @@ local stop = us(now + lease)
 -- lockKeys are the locks of tasks, where there are any.
 local lockTable
 local function lockKeys()
-  lockTable = lockTable or locks(ARGV[8])
+  lockTable = lockTable or locks(ARGV[8], now)
   return lockTable
 end
 

@@ -21,12 +21,12 @@ local function replace(k, id)
   return true
 end
 
--- cut ends a run that was cancelled and that nobody goes on with, and reports
--- whether it was: its replacement takes its place, or nothing.
+-- cut ends a run that was cancelled, or was to be the last, and that nobody goes on
+-- with, and reports whether it was: its replacement takes its place, or nothing.
 local function cut(k, fence, id, now)
-  if not cancelled(k.cancel, fence, id) then return false end
+  if redis.call('HGET', k.next, id) ~= '-' and not cancelled(k.cancel, fence, id) then return false end
   if not replace(k, id) then
-    for _, key in ipairs({k.task, k.fail, k.crash, k.cancel, k.traced.progress}) do redis.call('HDEL', key, id) end
+    for _, key in ipairs({k.task, k.next, k.fail, k.crash, k.cancel, k.traced.progress}) do redis.call('HDEL', key, id) end
     tell(k.traced, {id, 'cancel', ''}, now)
   end
   redis.pcall('HINCRBY', k.stat, 'cancelled', 1)

@@ -1,11 +1,11 @@
--- settle: ends deliveries whose leases are held. What was cancelled and is not
--- acknowledged is gone. It begins with locks, clock, key, schedule, held, cancelled
--- and traces.
+-- settle: ends deliveries whose leases are held. What was cancelled and is not done,
+-- or recurs, is gone. It begins with locks, clock, key, schedule, held, cancelled and
+-- traces.
 -- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
 -- KEYS[4] dead   zset    id -> died, µs
--- KEYS[5] next   hash    id -> <due>:<record>
+-- KEYS[5] next   hash    id -> <due>:<record>, or "-"
 -- KEYS[6] fail   hash    id -> <failures>:<error>
 -- KEYS[7] crash  hash    id -> crashes
 -- KEYS[8] stat   hash    counters
@@ -16,10 +16,11 @@
 --         see traces
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not just
---         acknowledged: its position from 1, action (drop, retry, release, bury),
---         when it is due again (µs, see clock), <failures>:<error>; or of one that
---         is acknowledged and has a lock key, a result or is kept: its position,
---         ack, for how long it is kept (µs), result
+--         acknowledged: its position from 1, action (drop, retry, release, bury,
+--         repeat), when it is due again (µs, see clock), <failures>:<error>, or of one
+--         that is repeated and was done = and the result; or of one that is
+--         acknowledged and has a lock key, a result or is kept: its position, ack, for
+--         how long it is kept (µs), result
 -- The last ARGV: terms of the locks, of package lock, if any has a lock key
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
@@ -39,15 +40,26 @@ local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no
 local lost, ended, gone, clear, keys = {}, {}, {}, {}, {}
 local entries, records, notes, died = {}, {}, {}, {}
 local kept, results, ends, stale = {}, {}, {}, {}
-local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, cancelled = 0}
+local count = {ack = 0, drop = 0, retry = 0, release = 0, bury = 0, ['repeat'] = 0, cancelled = 0}
 local function add(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
--- finish plans what becomes of a task whose lease is held.
-local function finish(id, action, at, note)
-  count[action] = count[action] + 1
+-- finish plans what becomes of a task whose lease is held. If it is over, or this run
+-- was to be its last, a run that was done stands, and of any other nothing is left.
+local function finish(id, action, at, note, over)
   local score, record
-  if replaced then score, record = string.match(redis.call('HGET', following, id) or '', '^(%d+):(.*)$') end
+  if replaced then
+    local waiting = redis.call('HGET', following, id) or ''
+    score, record = string.match(waiting, '^(%d+):(.*)$')
+    over = over or waiting == '-'
+  end
   if score and #score > 16 then score = nil end -- no time of ours
+  local result = action == 'repeat' and string.match(note, '^=(.*)$')
+  if over and result then
+    action, at, note = 'ack', 0, result
+  elseif over and action ~= 'ack' then
+    action, note = 'cancelled', ''
+  end
+  count[action] = count[action] + 1
   if action ~= 'release' or score then clear[#clear + 1] = id end
   if score then
     add(entries, score, id)
@@ -63,12 +75,12 @@ local function finish(id, action, at, note)
     add(notes, id, note)
   else
     add(entries, us(when(at, now)), id)
-    if action == 'retry' then add(notes, id, note) end
+    if action == 'repeat' then stale[#stale + 1] = id end
+    if not result and note ~= '' then add(notes, id, note) end
   end
-  local ends_it = action == 'ack' or action == 'drop' or action == 'bury' or action == 'cancelled'
-  if traced.waited and not score and ends_it then
-    add(ends, id, action == 'cancelled' and 'cancel' or action)
-    ends[#ends + 1] = action == 'cancelled' and '' or note
+  if traced.waited and not score and action ~= 'retry' and action ~= 'release' then
+    add(ends, id, result and 'ack' or action == 'cancelled' and 'cancel' or action)
+    ends[#ends + 1] = result or note
   end
 end
 
@@ -85,9 +97,8 @@ for i = 1, n do
     if at then
       local fence, was, id, key = parts(member)
       local action = ARGV[at + 1]
-      if cancels and action ~= 'ack' and cancelled(cancel, fence, id) then action = 'cancelled' end
       if key then add(keys, key, holding(fence, was, id)) end
-      finish(id, action, ARGV[at + 2], ARGV[at + 3])
+      finish(id, action, ARGV[at + 2], ARGV[at + 3], cancels and cancelled(cancel, fence, id))
     else
       local id = string.sub(member, string.find(member, ':', string.find(member, ':', 1, true) + 1, true) + 1)
       if marked then
@@ -128,7 +139,7 @@ if running then
   local first = left < running and left + #ended >= running and redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
   if first then redis.pcall('PUBLISH', wake, us(math.max(first - now, 0))) end
 end
-local lockKeys = #keys > 0 and locks(ARGV[#ARGV])
+local lockKeys = #keys > 0 and locks(ARGV[#ARGV], now)
 for i = 1, #keys, 2 do lockKeys.free(keys[i], keys[i + 1]) end
 tell(traced, ends, now)
 forget(traced, now, math.max(100, #kept)) -- #kept is twice as many as are kept anew

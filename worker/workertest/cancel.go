@@ -9,17 +9,17 @@ import (
 
 // Cancel removes the task of an ID if it is due, parked or not, and returns the state
 // that it found: Due means that the task is gone and will not run. Of a Leased task a
-// replacement is removed; it goes on itself. Dead, Done and Missing ones are left
-// alone.
+// replacement is removed; it goes on itself, for the last time if it recurs. Dead,
+// Done and Missing ones are left alone.
 func (s *Source) Cancel(ctx context.Context, id string) (State, error) {
 	return s.cancel(ctx, id, false)
 }
 
 // CancelRunning is [Source.Cancel] that also cancels a run: when it returns, the
 // handler's context, in a worker that listens or in [RunDue], has ended with
-// duly.ErrCancelled. However the run then ends, the task is gone: it is not retried
-// and not buried. An ack stands. If its worker has died, it is gone when its lease
-// has run out.
+// duly.ErrCancelled. However the run then ends, the task is gone: it is not retried,
+// buried or repeated. An ack stands, and so does the run of a recurring task that was
+// done. If its worker has died, it is gone when its lease has run out.
 func (s *Source) CancelRunning(ctx context.Context, id string) (State, error) {
 	return s.cancel(ctx, id, true)
 }
@@ -35,7 +35,7 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 		return Missing, nil
 	}
 	state := e.found()
-	e.next = nil
+	e.next, e.last = nil, state == Leased && e.task.Every != ""
 	switch {
 	case state == Due:
 		s.move(e, Missing, e.at)

@@ -28,30 +28,34 @@ func TestRunDueEndsARunThatIsCancelled(t *testing.T) {
 		"Snooze": {duly.Snooze(0), duly.Dropped},
 		"nil":    {nil, duly.Acked},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			src := workertest.NewSource("orders")
-			add(t, src, 0, task("a"), task("b"))
-			runs, err := workertest.RunDue(t.Context(), src, handler(func(ctx context.Context, d *duly.Delivery) error {
-				if d.ID == "b" {
-					return ctx.Err() // the one before does not count for it
-				}
-				state, err := src.CancelRunning(ctx, "a")
+		for _, every := range []string{"", "@hourly"} { // of what recurs it was the last
+			t.Run(name+every, func(t *testing.T) {
+				t.Parallel()
+				src := workertest.NewSource("orders")
+				a := task("a")
+				a.Every = every
+				add(t, src, 0, a, task("b"))
+				runs, err := workertest.RunDue(t.Context(), src, handler(func(ctx context.Context, d *duly.Delivery) error {
+					if d.ID == "b" {
+						return ctx.Err() // the one before does not count for it
+					}
+					state, err := src.CancelRunning(ctx, "a")
+					must(t, err)
+					if cause := context.Cause(ctx); state != workertest.Leased || !errors.Is(cause, duly.ErrCancelled) {
+						t.Errorf("it was %s, and its context has ended with %v", state, cause)
+					}
+					return c.answer
+				}))
 				must(t, err)
-				if cause := context.Cause(ctx); state != workertest.Leased || !errors.Is(cause, duly.ErrCancelled) {
-					t.Errorf("it was %s, and its context has ended with %v", state, cause)
+				if len(runs) != 2 || runs[0].Action != c.action || !errors.Is(runs[0].Err, c.answer) || runs[1].Action != duly.Acked {
+					t.Fatalf("got %+v, want %s", runs, c.action)
 				}
-				return c.answer
-			}))
-			must(t, err)
-			if len(runs) != 2 || runs[0].Action != c.action || !errors.Is(runs[0].Err, c.answer) || runs[1].Action != duly.Acked {
-				t.Fatalf("got %+v, want %s", runs, c.action)
-			}
-			if c.answer != nil && !errors.Is(runs[0].Err, duly.ErrCancelled) {
-				t.Errorf("the error is %v", runs[0].Err)
-			}
-			workertest.RequireState(t, src, "a", workertest.Missing)
-		})
+				if c.answer != nil && !errors.Is(runs[0].Err, duly.ErrCancelled) {
+					t.Errorf("the error is %v", runs[0].Err)
+				}
+				workertest.RequireState(t, src, "a", workertest.Missing)
+			})
+		}
 	}
 }
 

@@ -58,6 +58,19 @@ var cancelFaults = []fault{
 		}
 	}, []string{"an ack of a cancelled run stands"}},
 
+	{"repeats what is cancelled", func(f *faulty, h *workertest.Harness) {
+		cancelled := remember(h)
+		f.settle = func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
+			lost, err := f.Source.Settle(ctx, ss)
+			for i := range ss {
+				if d := ss[i].Delivery; ss[i].Action == duly.Repeated && cancelled(d.ID) {
+					_, _ = f.Enqueue(ctx, d.Task, workertest.At(ss[i].At))
+				}
+			}
+			return lost, err
+		}
+	}, []string{"a cancelled run ends its task however it is settled", "an ack of a cancelled run stands"}},
+
 	{"cancels an ID for ever", func(f *faulty, h *workertest.Harness) {
 		cancelled := remember(h)
 		cancel := h.CancelRunning

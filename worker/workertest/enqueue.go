@@ -18,6 +18,7 @@ import (
 const (
 	maxID      = 512 // bytes, of an ID or a lock key
 	maxKind    = 200 // bytes
+	maxEvery   = 200 // bytes
 	maxPayload = 1 << 20
 	maxHeaders = 64
 	maxError   = 1_024 // bytes of an error's text
@@ -178,7 +179,7 @@ func (s *Source) enqueue(task duly.Task, due time.Time, mode Conflict) Receipt {
 	case !wins:
 		return Receipt{task.ID, Kept, e.found(), old}
 	case e.state == Leased:
-		e.next = &replacement{task, due}
+		e.next, e.last = &replacement{task, due}, false
 		return Receipt{task.ID, Replaced, Leased, due}
 	}
 	state, key := e.found(), e.task.LockKey
@@ -230,6 +231,12 @@ func checkTask(t *duly.Task) error {
 		return fmt.Errorf("%w: Expires %v is not between the years 1970 and 2255", worker.ErrInvalid, t.Expires)
 	case t.OnExpiry != "" && t.OnExpiry != duly.Buried && t.OnExpiry != duly.Dropped:
 		return fmt.Errorf("%w: OnExpiry %q", worker.ErrInvalid, t.OnExpiry)
+	case t.Grace < 0 || t.Grace > 0 && t.Every == "":
+		return fmt.Errorf("%w: Grace %v is negative, or without Every", worker.ErrInvalid, t.Grace)
+	case t.Every != "" && (t.ID == "" || !isText(t.Every, maxEvery)):
+		return fmt.Errorf("%w: Every %q of task ID %q", worker.ErrInvalid, t.Every, t.ID)
+	case t.Retain > 0 && t.Every != "":
+		return fmt.Errorf("%w: Retain with Every: what recurs is never done", worker.ErrInvalid)
 	case t.Retain < 0 || t.Retain > maxRetain:
 		return fmt.Errorf("%w: Retain %v is not between 0 and %v", worker.ErrInvalid, t.Retain, maxRetain)
 	}

@@ -21,6 +21,7 @@ type entry struct {
 	lastError string
 	crashes   int
 	next      *replacement
+	last      bool   // this run, of a leased one that recurs
 	cancelled bool   // its run was
 	result    []byte // of a done one
 	progress  []byte
@@ -51,7 +52,7 @@ func (e *entry) failed(err error) {
 
 // renew puts another task in the place of this one.
 func (e *entry) renew(task duly.Task) {
-	e.task, e.next = task, nil
+	e.task, e.next, e.last = task, nil, false
 	e.failures, e.lastError, e.crashes = 0, "", 0
 	e.progress = nil
 }
@@ -106,6 +107,9 @@ func (s *Source) move(e *entry, to State, at time.Time) {
 		s.yield(key)
 	}
 }
+
+// over reports whether nothing is to follow the run of a leased task.
+func (e *entry) over() bool { return e.cancelled || e.last }
 
 // replaced makes a task that was leased due as its replacement, and reports
 // whether there is one.

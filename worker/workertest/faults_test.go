@@ -21,7 +21,7 @@ type fault struct {
 }
 
 var faults = slices.Concat(
-	popFaults, leaseFaults, settleFaults, cancelFaults, resultFaults, watchFaults, keyFaults, handOverFaults,
+	popFaults, leaseFaults, settleFaults, cancelFaults, resultFaults, recurFaults, watchFaults, keyFaults, handOverFaults,
 )
 
 // TestKitFindsFaults: each test of the kit fails for a source that is wrong in

@@ -18,20 +18,20 @@ type faulty struct {
 	extend func(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error)
 	settle func(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error)
 	watch  func(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64))
+	recur  func(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error)
 
 	progress func(ctx context.Context, d *duly.Delivery, progress []byte) error
-
-	mu     sync.Mutex // guards what follows
-	newest map[string]*duly.Delivery
-	real   map[*duly.Delivery]*duly.Delivery // by what was handed out instead
+	mu       sync.Mutex // guards what follows
+	newest   map[string]*duly.Delivery
+	real     map[*duly.Delivery]*duly.Delivery // by what was handed out instead
 }
 
 func newFaulty() *faulty {
 	src := workertest.NewSource("orders")
 	return &faulty{
 		Source: src, pop: src.Pop, extend: src.Extend, settle: src.Settle, watch: src.Watch,
-		progress: src.Progress,
-		newest:   make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
+		progress: src.Progress, recur: src.Recur,
+		newest: make(map[string]*duly.Delivery), real: make(map[*duly.Delivery]*duly.Delivery),
 	}
 }
 
@@ -59,6 +59,10 @@ func (f *faulty) Watch(ctx context.Context, hint func(in time.Duration), cancel 
 
 func (f *faulty) Progress(ctx context.Context, d *duly.Delivery, progress []byte) error {
 	return f.progress(ctx, d, progress)
+}
+
+func (f *faulty) Recur(ctx context.Context, task duly.Task, first func(time.Time) time.Time) (time.Time, error) {
+	return f.recur(ctx, task, first)
 }
 
 // deliver changes deliveries on their way out, and back on their way in.

@@ -62,7 +62,7 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(
-		popCases, leaseCases, settleCases, cancelCases, resultCases, watchCases, togetherCases, exclusiveCases, handOverCases,
+		popCases, leaseCases, settleCases, cancelCases, resultCases, recurCases, watchCases, togetherCases, exclusiveCases, handOverCases,
 	)
 }
 
@@ -93,7 +93,7 @@ const (
 )
 
 // everyAction is all that settling can do.
-var everyAction = []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried}
+var everyAction = []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried, duly.Repeated}
 
 // A rig is what a test works with.
 type rig struct {
@@ -192,10 +192,11 @@ func (r *rig) settleAll(ss ...duly.Settlement) (lost []*duly.Delivery) {
 	return lost
 }
 
-// settle ends a delivery whose lease is held.
+// settle ends a delivery whose lease is held. A repeated one is due again after in,
+// counted from when it was popped.
 func (r *rig) settle(d *duly.Delivery, action duly.Action, in time.Duration) {
 	r.Helper()
-	if lost := r.settleAll(duly.Settlement{Delivery: d, Action: action, In: in}); len(lost) > 0 {
+	if lost := r.settleAll(duly.Settlement{Delivery: d, Action: action, In: in, At: d.Popped.Add(in)}); len(lost) > 0 {
 		r.Fatalf("Settle reports %q as lost, which is held", idsOf(lost))
 	}
 }
@@ -203,7 +204,7 @@ func (r *rig) settle(d *duly.Delivery, action duly.Action, in time.Duration) {
 // settleLost tries to end a delivery whose lease is not held.
 func (r *rig) settleLost(d *duly.Delivery, action duly.Action) {
 	r.Helper()
-	how := duly.Settlement{Delivery: d, Action: action}
+	how := duly.Settlement{Delivery: d, Action: action, At: d.Popped.Add(long)}
 	if lost := r.settleAll(how); !slices.Equal(lost, []*duly.Delivery{d}) {
 		r.Errorf("Settle (%s) of a delivery that is not held reports %q as lost, want this very delivery", action, idsOf(lost))
 	}

@@ -54,7 +54,7 @@ func cancelEndsTask(r *rig) {
 		r.cancel(id) // which is harmless
 		r.want(Leased, id)
 		r.idle()
-		how := duly.Settlement{Delivery: d, Action: action, Err: errors.New("interrupted")}
+		how := duly.Settlement{Delivery: d, Action: action, At: d.Popped.Add(short), Err: errors.New("interrupted")}
 		if lost := r.settleAll(how); len(lost) > 0 {
 			r.Errorf("Settle (%s) of a cancelled delivery reports it as lost", action)
 		}
@@ -65,20 +65,22 @@ func cancelEndsTask(r *rig) {
 }
 
 func cancelledAck(r *rig) {
-	r.add(0, "a", "b")
-	ds, _ := r.pop(2, long)
-	if len(ds) != 2 {
-		r.Fatalf("popped %q, want 2 tasks", idsOf(ds))
+	r.add(0, "a", "b", "c")
+	ds, _ := r.pop(3, long)
+	if len(ds) != 3 {
+		r.Fatalf("popped %q, want 3 tasks", idsOf(ds))
 	}
 	r.cancel(ds[0].ID)
+	r.cancel(ds[2].ID)
 	lost := r.settleAll(
 		duly.Settlement{Delivery: ds[0], Action: duly.Acked},
 		duly.Settlement{Delivery: ds[1], Action: duly.Retried},
+		duly.Settlement{Delivery: ds[2], Action: duly.Repeated, At: ds[2].Popped.Add(short)}, // done, and the last
 	)
 	if len(lost) > 0 {
 		r.Errorf("Settle reports %q as lost, which are held", idsOf(lost))
 	}
-	r.want(Missing, ds[0].ID)
+	r.want(Missing, ds[0].ID, ds[2].ID)
 	r.want(Due, ds[1].ID) // which nobody cancelled
 }
 

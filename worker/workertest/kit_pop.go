@@ -57,6 +57,7 @@ func carriesTask(r *rig) {
 		ID: "order:42 é%", Kind: "order.cancel", Payload: []byte("\x00\xff{}"), LockKey: "order:42",
 		Headers: map[string]string{"trace": "1"}, MaxAttempts: 7, Timeout: 3 * time.Second,
 		Expires: time.UnixMicro(4e15 + 1), OnExpiry: duly.Dropped,
+		Every: "CRON_TZ=Europe/Berlin 30 2 * * *", Grace: time.Hour,
 	}
 	r.addTask(want, 0)
 	d := r.take(want.ID, long)

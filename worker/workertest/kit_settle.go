@@ -98,6 +98,7 @@ func attemptsCount(r *rig) {
 func settleTwice(r *rig) {
 	after := map[duly.Action]State{
 		duly.Acked: Missing, duly.Dropped: Missing, duly.Buried: Dead, duly.Retried: Due, duly.Released: Due,
+		duly.Repeated: Due,
 	}
 	for _, action := range everyAction {
 		id := string(action)
@@ -116,14 +117,14 @@ func settleBatch(r *rig) {
 	r.add(0, "stale")
 	old := r.expire("stale")
 	r.take("stale", long)
-	r.add(0, "ack", "bury", "drop", "release", "retry")
+	r.add(0, "ack", "bury", "drop", "release", "repeat", "retry")
 	ds, _ := r.pop(10, long)
-	if len(ds) != 5 {
-		r.Fatalf("popped %q, want 5 tasks", idsOf(ds))
+	if len(ds) != 6 {
+		r.Fatalf("popped %q, want 6 tasks", idsOf(ds))
 	}
 	batch := []duly.Settlement{{Delivery: old, Action: duly.Acked}}
 	for _, d := range ds {
-		batch = append(batch, duly.Settlement{Delivery: d, Action: duly.Action(d.ID), In: long})
+		batch = append(batch, duly.Settlement{Delivery: d, Action: duly.Action(d.ID), In: long, At: d.Popped.Add(long)})
 	}
 	if lost := r.settleAll(batch...); !slices.Equal(lost, []*duly.Delivery{old}) {
 		r.Errorf("Settle reports %q as lost, want the stale delivery alone", idsOf(lost))
@@ -131,7 +132,7 @@ func settleBatch(r *rig) {
 	r.want(Leased, "stale")
 	r.want(Missing, "ack", "drop")
 	r.want(Dead, "bury")
-	r.want(Due, "release", "retry")
+	r.want(Due, "release", "repeat", "retry")
 	r.idle()
 }
 

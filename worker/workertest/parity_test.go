@@ -29,7 +29,7 @@ func TestSourceAnswersAsQueueDoes(t *testing.T) {
 				q, err := queue.New(redistest.Virtual(t)(), "orders", queue.Config{})
 				must(t, err)
 				p := &pair{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), src: workertest.NewSource("orders"), queue: q}
-				for range 200 {
+				for range 300 {
 					p.step()
 				}
 				time.Sleep(time.Second) // the subscription of a Wait outlives it
@@ -64,7 +64,7 @@ func (p *pair) step() {
 	ctx := p.Context()
 	id := string(rune('a' + p.rnd.IntN(8)))
 	in := time.Duration(p.rnd.IntN(40)-5) * time.Second
-	switch p.rnd.IntN(15) {
+	switch p.rnd.IntN(16) {
 	case 0, 1, 2:
 		p.enqueue(ctx, id, in)
 	case 3, 4:
@@ -74,26 +74,28 @@ func (p *pair) step() {
 	case 7:
 		p.extend(ctx)
 	case 8:
+		p.recur(ctx, id, max(in, 0))
+	case 9:
 		a, errA := p.src.Cancel(ctx, id)
 		b, errB := p.queue.Cancel(ctx, id)
 		p.same("Cancel "+id, string(a), string(b), errA, errB)
-	case 9:
+	case 10:
 		a, errA := p.src.Reschedule(ctx, id, workertest.In(in))
 		b, errB := p.queue.Reschedule(ctx, id, queue.In(in))
 		p.same("Reschedule "+id, string(a), string(b), errA, errB)
-	case 10:
+	case 11:
 		a, errA := p.src.Revive(ctx, id, "none")
 		b, errB := p.queue.Revive(ctx, id, "none")
 		p.same("Revive "+id, a, b, errA, errB)
+	case 12:
+		a, errA := p.src.CancelRunning(ctx, id)
+		b, errB := p.queue.CancelRunning(ctx, id)
+		p.same("CancelRunning "+id, string(a), string(b), errA, errB)
 	case 13:
 		p.progress(ctx)
 	case 14:
 		p.wait(ctx, id)
-	case 11:
-		a, errA := p.src.CancelRunning(ctx, id)
-		b, errB := p.queue.CancelRunning(ctx, id)
-		p.same("CancelRunning "+id, string(a), string(b), errA, errB)
-	case 12:
+	case 15:
 		time.Sleep(time.Duration(p.rnd.IntN(10_000)) * time.Millisecond)
 	}
 	p.look(ctx, id)
@@ -115,6 +117,21 @@ func (p *pair) enqueue(ctx context.Context, id string, in time.Duration) {
 	b, errB := p.queue.Enqueue(ctx, task, theirs, queue.OnConflict(queue.Conflict(mode)))
 	p.same("Enqueue "+id+" "+mode, a,
 		workertest.Receipt{ID: b.ID, Outcome: workertest.Outcome(b.Outcome), State: workertest.State(b.State), Due: b.Due}, errA, errB)
+}
+
+// recur asks for one of a few tasks, so that some are there already.
+func (p *pair) recur(ctx context.Context, id string, in time.Duration) {
+	task := duly.Task{ID: id, Kind: "recurs", Payload: []byte{byte(p.rnd.IntN(2))}, Every: "@hourly"}
+	if task.Payload[0] == 1 {
+		task.LockKey = "key"
+	}
+	first := func(now time.Time) time.Time { return now.Add(in) }
+	a, errA := p.src.Recur(ctx, task, first)
+	b, errB := p.queue.Recur(ctx, task, first)
+	if errors.Is(errA, duly.ErrDead) && errors.Is(errB, duly.ErrDead) {
+		return
+	}
+	p.same("Recur "+id, a, b, errA, errB)
 }
 
 func (p *pair) pop(ctx context.Context) {
@@ -142,9 +159,12 @@ func (p *pair) some() (batch [][2]*duly.Delivery) {
 func (p *pair) settle(ctx context.Context, in time.Duration) {
 	var ours, theirs []duly.Settlement
 	for _, d := range p.some() {
-		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, Err: errors.New("boom")}
+		how := duly.Settlement{Delivery: d[0], Action: actions[p.rnd.IntN(len(actions))], In: in, At: d[0].Popped.Add(in), Err: errors.New("boom")}
 		if p.rnd.IntN(2) == 0 {
 			how.Result = fmt.Append(nil, p.calls)
+		}
+		if how.Action == duly.Repeated && p.rnd.IntN(2) == 0 {
+			how.Err = nil
 		}
 		ours = append(ours, how)
 		how.Delivery = d[1]
@@ -155,7 +175,7 @@ func (p *pair) settle(ctx context.Context, in time.Duration) {
 	p.same("Settle", values(a), values(b), errA, errB)
 }
 
-var actions = []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried}
+var actions = []duly.Action{duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried, duly.Repeated}
 
 func (p *pair) extend(ctx context.Context) {
 	var ours, theirs []*duly.Delivery

@@ -73,8 +73,8 @@ func (s *Source) reclaim(now time.Time) {
 		if s.replaced(e) {
 			continue
 		}
-		if e.cancelled {
-			s.move(e, Missing, now)
+		if e.over() {
+			s.cut(e, now)
 			continue
 		}
 		e.crashes++

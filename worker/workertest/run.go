@@ -42,7 +42,9 @@ var ErrEndless = errors.New("workertest: no end of due tasks")
 // backoff may choose, 1 s doubled with every attempt up to 10 min. So a test
 // that advances the clock by it can rely on the retry.
 //
-// A task that has expired by the source's clock is not run but settled.
+// A task that has expired by the source's clock is not run but settled. So is a
+// tick of a recurring task that is too late for its Grace; one that was run is due
+// again at the next tick after the source's now, so that what was missed runs once.
 //
 // If its run is cancelled, by the handler itself or from elsewhere, a handler's
 // context ends as in a worker, and unless it returns nil the task is dropped.
@@ -70,6 +72,9 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		}
 		verdict, late := ds[0].Expired(ds[0].Popped)
 		if !late {
+			verdict, late = worker.SkipTick(ds[0], ds[0].Popped)
+		}
+		if !late {
 			verdict = now.run(ctx, h, ds[0])
 		}
 		lost, err := src.Settle(context.WithoutCancel(ctx), []duly.Settlement{verdict})
@@ -82,6 +87,15 @@ func runDue(ctx context.Context, src worker.Source, h duly.Handler, most int) ([
 		done = append(done, verdict)
 	}
 	return done, ErrEndless
+}
+
+// clockOf is the time by the clock of a source that tells it, which a handler may
+// have advanced, or else a guess.
+func clockOf(src worker.Source, guess time.Time) time.Time {
+	if clock, ok := src.(interface{ Now() time.Time }); ok {
+		return clock.Now()
+	}
+	return guess
 }
 
 // A current is the run under way in a RunDue, which may be cancelled.
@@ -129,15 +143,19 @@ func (c *current) run(ctx context.Context, h duly.Handler, d *duly.Delivery) dul
 	c.d, c.end = d, end
 	c.mu.Unlock()
 	d.ReportTo(c.src)
+	began := time.Now()
 	verdict := attempt(ctx, h, d)
-	if verdict.Action == duly.Acked {
+	if verdict.Action == duly.Acked && d.Every == "" {
 		return verdict
 	}
 	_, cancelled, err := c.src.Extend(context.WithoutCancel(ctx), []*duly.Delivery{d}, runLease)
-	if err == nil && len(cancelled) > 0 {
+	switch {
+	case err != nil || len(cancelled) == 0: // if the source fails, settling tells
+		return worker.EndTick(verdict, clockOf(c.src, d.Popped.Add(time.Since(began))))
+	case verdict.Action != duly.Acked:
 		return duly.Settlement{Delivery: d, Action: duly.Dropped, Err: fmt.Errorf("%w: %w", duly.ErrCancelled, verdict.Err)}
 	}
-	return verdict // if the source fails, settling tells
+	return verdict // the last tick, and done
 }
 
 func attempt(ctx context.Context, h duly.Handler, d *duly.Delivery) (verdict duly.Settlement) {

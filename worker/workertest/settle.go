@@ -1,6 +1,7 @@
 package workertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -44,7 +45,8 @@ func (s *Source) Extend(ctx context.Context, ds []*duly.Delivery, lease time.Dur
 // Settle ends deliveries, each as its Action says, and returns those whose lease
 // is no longer held: for them nothing has changed. A task that was replaced
 // while it ran is due again as its replacement, whatever the action. One whose run
-// was cancelled is gone, unless it was replaced since.
+// was cancelled, or that recurs and was cancelled meanwhile, is gone, unless it was
+// replaced since.
 func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error) {
 	for i := range ss {
 		if err := checkSettlement(&ss[i]); err != nil {
@@ -71,6 +73,10 @@ func (s *Source) Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly
 func checkSettlement(how *duly.Settlement) error {
 	switch how.Action {
 	case duly.Acked, duly.Dropped, duly.Retried, duly.Released, duly.Buried:
+	case duly.Repeated:
+		if how.At.Year() < 1970 || how.At.Year() > 2255 || how.At.UnixMicro() <= 0 {
+			return fmt.Errorf("%w: due again at %v", worker.ErrInvalid, how.At)
+		}
 	default:
 		return fmt.Errorf("%w: action %q", worker.ErrInvalid, how.Action)
 	}
@@ -79,7 +85,7 @@ func checkSettlement(how *duly.Settlement) error {
 		return fmt.Errorf("%w: settlement without a delivery", worker.ErrInvalid)
 	case how.In < 0 || how.In > maxDelay:
 		return fmt.Errorf("%w: due again in %v", worker.ErrInvalid, how.In)
-	case how.Action == duly.Acked:
+	case how.Action == duly.Acked || how.Action == duly.Repeated:
 		return checkReport(how.Result)
 	}
 	return nil
@@ -104,10 +110,12 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 	} else if how.In == 0 {
 		again = e.due
 	}
-	action := how.Action
-	if e.cancelled && action != duly.Acked {
-		s.move(e, Missing, now)
-		s.ended(Ended{ID: e.task.ID, Action: Cancelled})
+	action, done := how.Action, how.Action == duly.Repeated && how.Err == nil
+	switch {
+	case e.over() && done:
+		action = duly.Acked
+	case e.over() && action != duly.Acked:
+		s.cut(e, now)
 		return
 	}
 	switch action {
@@ -126,5 +134,25 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 		s.move(e, Due, again)
 	case duly.Released:
 		s.move(e, Due, again)
+	case duly.Repeated:
+		s.repeat(e, how)
 	}
+}
+
+// repeat makes a task that recurs due again, as new but for the error of its last run.
+func (s *Source) repeat(e *entry, how *duly.Settlement) {
+	ended := Ended{ID: e.task.ID, Action: duly.Acked, Result: bytes.Clone(how.Result)}
+	if e.lastError = ""; how.Err != nil {
+		e.failed(how.Err)
+		ended = Ended{ID: e.task.ID, Action: duly.Repeated, Err: whyOf(e.lastError)}
+	}
+	e.failures, e.progress = 0, nil
+	s.move(e, Due, time.UnixMicro(how.At.UnixMicro()))
+	s.ended(ended)
+}
+
+// cut removes a task whose run was cancelled, or was to be the last.
+func (s *Source) cut(e *entry, now time.Time) {
+	s.move(e, Missing, now)
+	s.ended(Ended{ID: e.task.ID, Action: Cancelled})
 }

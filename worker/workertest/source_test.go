@@ -115,6 +115,8 @@ func TestBadTasksAreRefused(t *testing.T) {
 		"many headers":         enqueue(duly.Task{Kind: "kind", Headers: headers}),
 		"negative MaxAttempts": enqueue(duly.Task{Kind: "kind", MaxAttempts: -1}),
 		"negative Timeout":     enqueue(duly.Task{Kind: "kind", Timeout: -1}),
+		"Every without ID":     enqueue(duly.Task{Kind: "kind", Every: "@hourly"}),
+		"Retain with Every":    enqueue(duly.Task{ID: "a", Kind: "kind", Every: "@hourly", Retain: 1}),
 		"endless delay":        enqueue(task("a"), workertest.In(math.MaxInt64)),
 		"year 2256":            enqueue(task("a"), workertest.At(time.Date(2256, 1, 1, 0, 0, 0, 0, time.UTC))),
 		"unknown conflict":     enqueue(task("a"), workertest.OnConflict("hide")),

@@ -26,8 +26,10 @@ var ErrCrashed = errors.New("its workers crashed too often")
 const Cancelled duly.Action = "cancel"
 
 // An Ended tells how a task ended: acked with its Result, as JSON or nil, dropped
-// or buried because of Err, or cancelled. Err matches [duly.ErrExpired] or
-// [ErrCrashed] if it was that; else it has the text of the handler's error.
+// or buried because of Err, or cancelled. The run of one that recurs is acked too if
+// it was done, else repeated because of Err. Err matches [duly.ErrExpired],
+// [duly.ErrSkipped] or [ErrCrashed] if it was that; else it has the text of the
+// handler's error.
 type Ended struct {
 	ID     string
 	Action duly.Action
@@ -54,7 +56,7 @@ func (e Ended) Decode(v any) error {
 
 // Wait returns how the task of an ID ends, once it has: at once for one that is
 // done and kept, or dead. One that is retried, or replaced by another, has not
-// ended. The error matches [ErrNotFound] if there is no such task, or that of ctx.
+// ended; one that recurs has when its run is over. The error matches [ErrNotFound] if there is no such task, or that of ctx.
 func (s *Source) Wait(ctx context.Context, id string) (Ended, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
@@ -108,6 +110,8 @@ func whyOf(text string) error {
 		return nil
 	case strings.HasPrefix(text, duly.ErrExpired.Error()):
 		return duly.ErrExpired
+	case text == duly.ErrSkipped.Error():
+		return duly.ErrSkipped
 	}
 	return errors.New(text)
 }

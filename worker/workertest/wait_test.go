@@ -3,6 +3,7 @@ package workertest_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,14 @@ func TestWaitReturnsHowATaskEnds(t *testing.T) {
 			_, err := src.Cancel(context.Background(), "a")
 			return err
 		}, workertest.Cancelled, ""},
+		"cancelled as its worker died": {func(src *workertest.Source) error {
+			_, _, err := src.Pop(context.Background(), 1, time.Second)
+			must(t, err)
+			_, err = src.CancelRunning(context.Background(), "a")
+			src.Advance(time.Second)
+			_, _, over := src.Pop(context.Background(), 1, time.Second)
+			return errors.Join(err, over)
+		}, workertest.Cancelled, ""},
 		"crashed": {func(src *workertest.Source) error {
 			for range 4 {
 				if _, _, err := src.Pop(context.Background(), 1, time.Second); err != nil {
@@ -97,6 +106,60 @@ func answering(answer error) func(*workertest.Source) error {
 	return func(src *workertest.Source) error {
 		_, err := workertest.RunDue(context.Background(), src, duly.HandlerFunc(func(context.Context, *duly.Delivery) error { return answer }))
 		return err
+	}
+}
+
+func TestWaitReturnsWhenTheRunOfARecurringTaskIsOver(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		answer error
+		cancel bool // while it runs
+		late   bool
+		want   workertest.Ended
+		state  workertest.State
+	}{
+		"done":           {nil, false, false, workertest.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Due},
+		"dropped":        {duly.Drop(boom), false, false, workertest.Ended{ID: "a", Action: duly.Repeated, Err: errors.New("duly: drop: boom")}, workertest.Due},
+		"skipped":        {nil, false, true, workertest.Ended{ID: "a", Action: duly.Repeated, Err: duly.ErrSkipped}, workertest.Due},
+		"the last":       {nil, true, false, workertest.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Missing},
+		"the last fails": {boom, true, false, workertest.Ended{ID: "a", Action: workertest.Cancelled}, workertest.Missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				src := workertest.NewSource("orders")
+				recurs := task("a")
+				recurs.Every, recurs.Grace = "@hourly", time.Minute
+				add(t, src, 0, recurs)
+				answer := make(chan workertest.Ended, 1)
+				go func() {
+					ended, err := src.Wait(t.Context(), "a")
+					must(t, err)
+					answer <- ended
+				}()
+				synctest.Wait()
+				if c.late {
+					src.Advance(time.Hour)
+				}
+				_, err := workertest.RunDue(t.Context(), src, handler(func(ctx context.Context, d *duly.Delivery) error {
+					must(t, d.Progress(ctx, 1))
+					if c.cancel {
+						_, err := src.Cancel(ctx, "a")
+						must(t, err)
+					}
+					must(t, d.SetResult(42))
+					return c.answer
+				}))
+				must(t, err)
+				if got := <-answer; !reflect.DeepEqual(got, c.want) {
+					t.Errorf("ended by %+v, want %+v", got, c.want)
+				}
+				if info := workertest.RequireState(t, src, "a", c.state); len(info.Progress)+len(info.Result) > 0 {
+					t.Errorf("left %+v", info)
+				}
+			})
+		})
 	}
 }
 

@@ -68,6 +68,9 @@ func holdSmall(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.what, c.got, c.want)
 		}
 	}
+	if r.Audits < 1 {
+		t.Errorf("the stock was audited %d times in %v s", r.Audits, r.Duration)
+	}
 	if r.Crashes < 2 {
 		t.Errorf("crashes %d: the kill took nothing from the worker", r.Crashes)
 	}

@@ -14,6 +14,7 @@ import (
 type report struct {
 	figures
 	runFigures
+	findings
 	Duration float64        `json:"duration_s"`
 	Items    []*itemFigures `json:"items"`
 
@@ -24,8 +25,8 @@ type report struct {
 }
 
 // newReport adds up.
-func newReport(items []*itemFigures, runs runFigures, killed int, took time.Duration) *report {
-	r := &report{runFigures: runs, Items: items, killed: killed, Duration: float64(took.Milliseconds()) / 1000}
+func newReport(items []*itemFigures, runs runFigures, found findings, killed int, took time.Duration) *report {
+	r := &report{runFigures: runs, findings: found, Items: items, killed: killed, Duration: float64(took.Milliseconds()) / 1000}
 	for _, f := range items {
 		r.add(&f.figures)
 	}
@@ -45,6 +46,7 @@ func (r *report) breach() string {
 		{r.PaidAndCancelled, "paid and cancelled"},
 		{r.Untold, "buyers untold of their parcel"},
 		{r.Early, "run early"},
+		{r.Breaches, "breaches found by the stock audit"},
 	} {
 		if c.n != 0 {
 			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
@@ -95,6 +97,7 @@ func (r *report) writeRuns(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\ncrashes   %d: workers killed %d, runs in place of theirs %d\n", r.Crashes, r.killed, r.takenOver)
 	fmt.Fprintf(b, "reminders %s sent, %s expired\n", grouped(r.Reminded), grouped(r.Expired))
+	fmt.Fprintf(b, "audits    %s of the stock during the sale, %d breaches found\n", grouped(r.Audits), r.Breaches)
 	if r.late > 0 {
 		fmt.Fprintf(b, "deadline  %d paid right at it: %d in time, %d too late\n", r.late, r.inTime, r.tooLate)
 	}

@@ -20,7 +20,8 @@ func fine(t *testing.T, s *store) {
 	ctx := t.Context()
 	sold(t, s, "a", "ann", "phone")
 	sold(t, s, "b", "bob", "phone")
-	if err := errors.Join(s.remind(ctx, "a", 1), s.pay(ctx, "a", 1), shipping(s)(ctx, "a", 2), s.cancel(ctx, "b", 3)); err != nil {
+	if err := errors.Join(s.remind(ctx, "a", 1), s.pay(ctx, "a", 1), shipping(s)(ctx, "a", 2), s.cancel(ctx, "b", 3),
+		s.auditStock(ctx, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,7 +68,11 @@ func verdict(t *testing.T, s *store, runs ...run) (fields map[string]any, status
 	if err := errors.Join(err, log.close()); err != nil {
 		t.Fatal(err)
 	}
-	r := newReport(items, review(read, 0), 0, time.Second)
+	found, err := s.findings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReport(items, review(read, 0), found, 0, time.Second)
 	var line, prose bytes.Buffer
 	status = present(r, true, &line, newConsole(io.Discard))
 	if again := present(r, false, &prose, newConsole(io.Discard)); again != status {
@@ -160,6 +165,10 @@ var breaches = map[string]breach{
 		},
 		field: "untold",
 	},
+	"a stock audit finds a breach": {
+		plant: []string{`INSERT INTO audits (tick, breaches) VALUES (2, 1)`},
+		field: "audit_breaches",
+	},
 	"a task runs early": {
 		runs:  []run{tooEarly},
 		field: "early",
@@ -182,7 +191,7 @@ func TestTheReportCanShowEveryBreach(t *testing.T) {
 				if status != wantStatus || !strings.Contains(text, wantText) {
 					t.Errorf("status %d, want %d; %q is to be in\n%s", status, wantStatus, wantText, text)
 				}
-				for _, field := range []string{"oversold", "double_shipped", "lost", "paid_and_cancelled", "untold", "early"} {
+				for _, field := range []string{"oversold", "double_shipped", "lost", "paid_and_cancelled", "untold", "early", "audit_breaches"} {
 					want := 0.0
 					if field == c.field {
 						want = 1
@@ -205,7 +214,7 @@ func TestTheJSONHasItsNames(t *testing.T) {
 			"stock": 2.0, "buyers": 0.0, "accepted": 2.0, "sold_out": 0.0, "oversold": 0.0, "paid": 1.0, "cancelled": 1.0,
 			"shipped": 1.0, "double_shipped": 0.0, "lost": 0.0, "paid_and_cancelled": 0.0, "reminded": 1.0, "untold": 0.0, "early": 0.0,
 			"lateness_p50_ms": 2.5, "lateness_p99_ms": 2.5, "lateness_max_ms": 2.5, "retries": 0.0, "crashes": 0.0,
-			"reminders_expired": 0.0, "duration_s": 1.0,
+			"reminders_expired": 0.0, "audits": 1.0, "audit_breaches": 0.0, "duration_s": 1.0,
 		} {
 			if fields[name] != want {
 				t.Errorf("%s = %v, want %v", name, fields[name], want)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dulyhq/duly"
 )
 
 // hold holds a sale from the first buyer to the last parcel, and reports. It
@@ -145,7 +147,7 @@ func whileMoving(ctx context.Context, b *board, patience time.Duration) (context
 		seen, since := b.snapshot(), time.Now()
 		for !sleep(moving, 50*time.Millisecond) {
 			now := b.snapshot()
-			if !slices.Equal(now.Shelves, seen.Shelves) || !maps.Equal(now.Tasks.Counters, seen.Tasks.Counters) {
+			if !slices.Equal(now.Shelves, seen.Shelves) || !maps.Equal(settled(now), settled(seen)) {
 				seen, since = now, time.Now()
 			}
 			if time.Since(since) > patience {
@@ -156,14 +158,23 @@ func whileMoving(ctx context.Context, b *board, patience time.Duration) (context
 	return moving, func() { stop(nil) }
 }
 
+// settled counts what has become of tasks but for the stock audit's, which recurs
+// whatever happens.
+func settled(s *snapshot) map[string]int64 {
+	counters := maps.Clone(s.Tasks.Counters)
+	delete(counters, string(duly.Repeated))
+	return counters
+}
+
 // drain waits until all orders have come to their end and the queue is empty.
 func drain(ctx context.Context, g *ground) {
-	for !settledAll(ctx, g) && !sleep(ctx, 50*time.Millisecond) {
+	for !finish(ctx, g) && !sleep(ctx, 50*time.Millisecond) {
 	}
 }
 
-// settledAll reports whether nothing is left to do.
-func settledAll(ctx context.Context, g *ground) bool {
+// finish calls the stock audit off if all orders have come to their end, and
+// reports whether nothing is left to do.
+func finish(ctx context.Context, g *ground) bool {
 	shelves, err := g.store.shelves(ctx)
 	if err != nil {
 		return false
@@ -172,6 +183,9 @@ func settledAll(ctx context.Context, g *ground) bool {
 		if s.Reserved+s.Paid+s.Owing > 0 {
 			return false
 		}
+	}
+	if _, err := g.queue.Cancel(ctx, stockAuditID); err != nil {
+		return false
 	}
 	tasks, err := g.queue.Stats(ctx)
 	return err == nil && tasks.Due+tasks.Leased == 0
@@ -188,6 +202,10 @@ func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Durati
 	if err != nil {
 		return nil, err
 	}
+	found, err := g.store.findings(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tasks, err := g.queue.Stats(ctx)
 	if err != nil {
 		return nil, err
@@ -201,7 +219,7 @@ func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Durati
 			}
 		}
 	}
-	r := newReport(items, review(runs, c.killed()), c.killed(), took)
+	r := newReport(items, review(runs, c.killed()), found, c.killed(), took)
 	r.Expired = int(tasks.Counters["drop"]) // nothing else is dropped
 	r.late, r.inTime, r.tooLate = late, inTime, tooLate
 	return r, nil

@@ -29,6 +29,12 @@ CREATE TABLE shipments (
 	at       BIGINT NOT NULL
 );
 
+-- The stock audits, one for each tick of their schedule.
+CREATE TABLE audits (
+	tick     BIGINT PRIMARY KEY,
+	breaches BIGINT NOT NULL -- items of which pieces were too many or missing
+);
+
 -- What happened in the world, appended by whoever made it happen: a piece was
 -- reserved, a buyer was reminded, money was taken, a piece came back, a parcel left. No constraint
 -- holds here, so that a mistake is counted and not hidden.

@@ -90,8 +90,12 @@ func (s *shop) pay(ctx context.Context, id string) (order, error) {
 }
 
 // remind reminds a buyer who has not paid yet. Like any mail it may come twice.
+// Most have paid: to look first spares the database's one writer.
 func (s *shop) remind(ctx context.Context, id string, fence uint64) error {
-	err := s.store.remind(ctx, id, fence)
+	o, err := s.store.order(ctx, id)
+	if err == nil && o.State == reserved {
+		err = s.store.remind(ctx, id, fence)
+	}
 	if is := (*stateError)(nil); errors.As(err, &is) {
 		return nil
 	}

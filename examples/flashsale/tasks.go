@@ -70,6 +70,9 @@ func register(mux *duly.Mux, s *shop, c carrier) {
 			return d.SetResult(p)
 		})
 	})
+	stockAudit.Handle(mux, func(ctx context.Context, _ struct{}, d *duly.Delivery) error {
+		return s.store.auditStock(ctx, d.Due.Truncate(auditEvery)) // a retry is due later, and of the same tick
+	})
 }
 
 // hopeless buries a task whose order cannot be found or is in a state that no

@@ -90,6 +90,6 @@ func (a *assignment) run(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	return worker.New(mux, worker.Config{
 		Concurrency: 12, Lease: a.Lease, Backoff: worker.Exponential(100*time.Millisecond, 2*time.Second),
-		DrainTimeout: drainTimeout, CancelTimeout: cancelTimeout,
+		DrainTimeout: drainTimeout, CancelTimeout: cancelTimeout, Recurring: schedule(),
 	}, tasks).Run(ctx)
 }

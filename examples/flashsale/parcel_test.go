@@ -12,7 +12,7 @@ import (
 )
 
 // parcelOf asks for a parcel over HTTP.
-func (b *bundle) parcelOf(t *testing.T, ctx context.Context, id string) (status int, p parcel) {
+func (b *bundle) parcelOf(ctx context.Context, t *testing.T, id string) (status int, p parcel) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	b.counter.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/orders/"+id+"/parcel", nil))
@@ -44,7 +44,7 @@ func TestABuyerWaitsForHisParcelThoughItsTaskIsNotEnqueuedYet(t *testing.T) {
 	}
 	got := make(chan reply, 1)
 	go func() {
-		status, p := b.parcelOf(t, t.Context(), o.ID)
+		status, p := b.parcelOf(t.Context(), t, o.ID)
 		got <- reply{status, p}
 	}()
 	sleep(t.Context(), 2*taskPoll) // so that he asks too early, mostly
@@ -66,7 +66,7 @@ func TestAParcelIsToldOfThoughTheQueueHasForgottenIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.isTask(t, shipID(o.ID), queue.Missing)
-	if status, p := b.parcelOf(t, t.Context(), o.ID); status != http.StatusOK || p != sent {
+	if status, p := b.parcelOf(t.Context(), t, o.ID); status != http.StatusOK || p != sent {
 		t.Errorf("status %d, %v; want %v", status, p, sent)
 	}
 }
@@ -77,7 +77,7 @@ func TestWhoWaitsTooLongForAParcelIsToAskAgain(t *testing.T) {
 	o := b.bought(t)
 	for _, name := range []string{"before the task is enqueued", "while it is due"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*taskPoll)
-		if status, _ := b.parcelOf(t, ctx, o.ID); status != http.StatusGatewayTimeout {
+		if status, _ := b.parcelOf(ctx, t, o.ID); status != http.StatusGatewayTimeout {
 			t.Errorf("%s: status %d", name, status)
 		}
 		cancel()

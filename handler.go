@@ -62,7 +62,8 @@ type Task struct {
 	// LockKey names what the task works on: of those that share it in a queue one
 	// runs at a time, in due order, and none while the application holds the lock of
 	// that name. One that has to wait holds no slot and burns no attempt. At most 512
-	// bytes. Default: none.
+	// bytes. Its handler has that lock, with Delivery.Fence: to ask for it again is to
+	// wait for oneself. Default: none.
 	LockKey string
 
 	// Headers travel with the task, for tracing and the like. Default: none.
@@ -78,8 +79,9 @@ type Task struct {
 
 	// Expires is when the task becomes useless, by the server's clock: an attempt
 	// that has not started by then is not made, be it the first or a retry. A
-	// worker knows that clock but for the time that the answer to its pop took. In
-	// whole µs; at most the year 2255. Default: never.
+	// worker knows that clock but for the time that the answer to its pop took. It is
+	// noticed when the task is popped; until then the task is due. In whole µs; at most
+	// the year 2255. Default: never.
 	Expires time.Time
 
 	// OnExpiry is what then becomes of it: Buried, with [ErrExpired], or Dropped.
@@ -88,14 +90,15 @@ type Task struct {
 
 	// Every makes the task recur: when a worker has run it, it is due again at the
 	// next tick of this schedule, under the same ID and never twice at a time. It
-	// is read by workers, as package worker says; a queue only keeps it. Such a
-	// task needs an ID. At most 200 bytes. Default: the task runs once.
+	// is read by workers, as package worker says; a queue only keeps it, and its
+	// first run is when Enqueue says. Such a task needs an ID. At most 200 bytes. Default: the task runs once.
 	Every string
 
 	// Grace is how late an attempt at a recurring task may start, counted from
 	// when it was due; one that cannot is skipped, and the task waits for its next
 	// tick. Default: none is skipped, it runs once, however late.
 	Grace time.Duration
+
 	// Retain is how long the record of the task and its result are kept once a
 	// handler is done with it, counted from then by the server's clock. A kept task
 	// is no obstacle to a new one of its ID, which takes its place. It goes without
@@ -148,8 +151,8 @@ type Delivery struct {
 // The context ends when the task's Timeout is over, when the run is cancelled,
 // when the lease is lost, or when the worker stops and has waited long enough;
 // context.Cause tells which: [ErrTimeout], [ErrCancelled], [ErrLeaseLost] or
-// [ErrStopping]. The worker waits for HandleTask
-// to return in any case, for a task never runs twice at a time by its own doing.
+// [ErrStopping]. The worker waits for HandleTask to return in any case, for a task
+// never runs twice at a time by its own doing.
 //
 // HandleTask is called from many goroutines at once.
 type Handler interface {
@@ -172,9 +175,8 @@ var (
 	ErrLeaseLost = errors.New("duly: lease lost")
 
 	// ErrCancelled: the task was cancelled while it ran. Whatever error the handler
-	// returns, the task is dropped: it is not retried, buried or, if it recurs, due
-	// again. Nil says that
-	// it was done all the same.
+	// returns, the task is gone: it is not retried, buried or, if it recurs, due
+	// again. Nil says that it was done all the same.
 	ErrCancelled = errors.New("duly: task cancelled")
 
 	// ErrTimeout: the attempt took longer than its Timeout.

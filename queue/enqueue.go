@@ -77,24 +77,26 @@ type enqueueOptions struct {
 // In makes a task due after d, counted from the server's now. Zero, a negative
 // d, and no option at all, are now. At most 200 years.
 func In(d time.Duration) EnqueueOption {
-	return func(o *enqueueOptions) {
-		o.timed = true
-		o.when, o.err = delay(d)
-	}
+	return func(o *enqueueOptions) { o.time(delay(d)) }
 }
 
 // At makes a task due at t, as the caller's clock tells it, to the µs. The zero
 // time and the past are the server's now. At most the year 2255.
 func At(t time.Time) EnqueueOption {
-	return func(o *enqueueOptions) {
-		o.timed = true
-		o.when, o.err = moment(t)
-	}
+	return func(o *enqueueOptions) { o.time(moment(t)) }
 }
 
 // OnConflict says what to do if the ID is in the queue. Default: Keep.
 func OnConflict(c Conflict) EnqueueOption {
 	return func(o *enqueueOptions) { o.conflict = c }
+}
+
+// time takes when a task is due, which is said once.
+func (o *enqueueOptions) time(when int64, err error) {
+	if o.timed {
+		err = fmt.Errorf("%w: two of In and At", ErrInvalid)
+	}
+	o.when, o.err, o.timed = when, err, true
 }
 
 func delay(d time.Duration) (int64, error) {

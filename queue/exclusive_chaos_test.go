@@ -242,4 +242,4 @@ func TestRunsOfAKeyDoNotOverlapAndFencesRise(t *testing.T) {
 	t.Logf("%d done, %+v", done.Load(), r.stats(t))
 }
 
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) } //nolint:gosec // repeatable
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }

@@ -20,8 +20,7 @@ type Info struct {
 
 	// At is when a due or parked task may run, when a leased one's lease ends, when a
 	// dead one died, or when a done one is forgotten, by the server's clock. Get leaves
-	// it zero for a leased
-	// task, which it cannot find without a search.
+	// it zero for a leased task, which it cannot find without a search.
 	At time.Time
 
 	// Failures counts the attempts that failed, LastError is the last one's

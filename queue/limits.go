@@ -38,8 +38,8 @@ type Limits struct {
 	Burst int
 }
 
-// SetLimits sets the limits of the queue, in place of those it had, for whoever
-// pops from now on; workers that wait are woken. What is leased goes on, also if
+// SetLimits sets the limits of the queue, in place of all that it had, for whoever
+// pops from now on: to change one, change what [Queue.Limits] returns; workers that wait are woken. What is leased goes on, also if
 // that is more than there may be now. After an error it is not known whether they
 // have been set, unless the error shows that Redis refused; to set them again is
 // harmless.

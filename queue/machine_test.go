@@ -33,9 +33,6 @@ func machineIDs() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"a", "b", "c:1", "d\x20", "é"})
 }
 
-// machineSteps is how many verbs the histories on each kind of Redis have together.
-const machineSteps = 50_000
-
 // Invariants 1 to 7, whatever is done in whatever order.
 func TestAnyHistoryOfVerbsIsThatOfTheModel(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,8 @@ func (q *Queue) Name() string { return q.name }
 // application holds "order:42", no task of that LockKey runs, and while one runs,
 // the application waits. Who waits here goes before the tasks that are parked. Their
 // fences come from the same counter as those of deliveries, so a store can compare
-// them.
+// them; those of two queues cannot be compared, nor do their lock keys exclude each
+// other.
 func (q *Queue) Locker() *lock.Locker { return q.locker }
 
 // tokenKey finds the token of the queue's own lock in a context.

@@ -82,13 +82,15 @@ func decodeRecord(id, stored string) (duly.Task, error) {
 	if stored == "" {
 		return task, fmt.Errorf("%w: no bytes", ErrCorrupt)
 	}
-	body, found := stored[1:], true
+	body := stored[1:]
 	switch stored[0] {
 	case plainRecord:
 	case keyedRecord:
-		if task.LockKey, body, found = strings.Cut(body, "\n"); !found || task.LockKey == "" {
-			return duly.Task{ID: id}, fmt.Errorf("%w: no lock key", ErrCorrupt)
+		key, rest, found := strings.Cut(body, "\n")
+		if !found || key == "" {
+			return task, fmt.Errorf("%w: no lock key", ErrCorrupt)
 		}
+		task.LockKey, body = key, rest
 	default:
 		return task, fmt.Errorf("%w: version %d, not %d or %d", ErrCorrupt, stored[0], plainRecord, keyedRecord)
 	}

@@ -31,7 +31,7 @@ var lua embed.FS
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
 	popScript        = lock.Guarded(lock.Locks + source("clock", "traces", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
-	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle"))
+	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle", "finish", "plan", "land"))
 	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
 	cancelScript     = lock.NewScript(source("clock", "key", "traces", "cancel"))
 	rescheduleScript = lock.NewScript(source("clock", "key", "schedule", "reschedule"))

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -148,7 +149,11 @@ func dueAgain(s *duly.Settlement) int64 {
 func note(s *duly.Settlement) string {
 	switch s.Action {
 	case duly.Retried, duly.Buried:
-		return encodeFailure(s.Delivery.Attempt, s.Err)
+		failures := s.Delivery.Attempt
+		if errors.Is(s.Err, duly.ErrExpired) {
+			failures-- // no attempt was made
+		}
+		return encodeFailure(failures, s.Err)
 	case duly.Dropped:
 		return encodeFailure(0, s.Err) // for those who wait
 	case duly.Repeated:

@@ -18,7 +18,8 @@ var ErrNotFound = errors.New("no such task")
 // often: its workers died or hung.
 var ErrCrashed = errors.New("its workers crashed too often")
 
-// Cancelled is how a task ended that was cancelled, or removed, before it ran.
+// Cancelled is how a task ended that was cancelled, before or while it ran, or
+// removed.
 const Cancelled duly.Action = "cancel"
 
 // An Ended tells how a task ended.
@@ -67,8 +68,10 @@ func (e Ended) Decode(v any) error {
 // first look at the task fails, so does Wait; later it outlasts whatever becomes of
 // the connection.
 //
-// A task need not be kept to be waited for: once Wait has looked, its end is kept
-// for a minute. Waiters are told of it by a message. Since that may be lost they
+// A task need not be kept to be waited for, but one that ends before Wait has looked
+// is not found: give it a Retain if it is waited for right after it was enqueued or
+// cancelled. Once Wait has looked, its end is kept for a minute for that call, not for
+// later ones. Waiters are told of it by a message. Since that may be lost they
 // also look after every reconnect, and every 5 s. So Wait returns within
 // milliseconds, some seconds late if a message was lost, and with ErrNotFound if
 // Redis was out of reach for over a minute meanwhile.

@@ -166,9 +166,9 @@ func TestLogAndStats(t *testing.T) {
 			}
 		}
 		for line, level := range map[string]zapcore.Level{
-			"task failed the-error": zapcore.InfoLevel, "task buried the-bury": zapcore.ErrorLevel,
+			"task failed the-error": zapcore.WarnLevel, "task buried the-bury": zapcore.ErrorLevel,
 			"task dropped the-drop": zapcore.InfoLevel, "handler panicked the-panic": zapcore.ErrorLevel,
-			"task failed the-panic": zapcore.InfoLevel,
+			"task failed the-panic": zapcore.WarnLevel,
 		} {
 			if got, logged := levels[line]; !logged || got != level {
 				t.Errorf("%q is not logged at level %s: %v", line, level, levels)

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/dulyhq/duly"
 )
 
 // ErrInvalid means that a setting or an argument is out of its bounds.
@@ -62,6 +65,7 @@ type Config struct {
 	// is replaced. One that is taken out of this list goes on until it is cancelled.
 	// Default: none.
 	Recurring []Recurring
+
 	// KindLimits bounds how many handlers of a kind run at once in this worker, by
 	// kind. It holds up no other kind: what is over its limit takes no goroutine and
 	// no slot. As many tasks as the limit, and a few more of a quick kind, wait in the
@@ -71,11 +75,13 @@ type Config struct {
 	// away for 10 minutes at most. Those that wait in the worker are started in due
 	// order; of those that were given back some start before others that were due
 	// before them. To bound what all workers run, give the kind a queue of its own
-	// and that a limit. Default: none; at least 1 each.
+	// and that a limit. Default: none; at least 1 each, of kinds that the handler knows
+	// if it can tell, as a [duly.Mux] can.
 	KindLimits map[string]int
 
 	// Logger takes what happens. Task IDs, kinds and errors are logged, payloads
-	// are not. Default: warnings and errors to stderr.
+	// are not. Default: warnings and errors to stderr, a failed attempt being a
+	// warning.
 	Logger *zap.Logger
 }
 
@@ -99,7 +105,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate(sources []Source) error {
+func (c Config) validate(h duly.Handler, sources []Source) error {
 	switch {
 	case c.Concurrency < 1 || c.Concurrency > 10_000:
 		return fmt.Errorf("%w: Concurrency %d is not between 1 and 10000", ErrInvalid, c.Concurrency)
@@ -130,6 +136,9 @@ func (c Config) validate(sources []Source) error {
 	for kind, most := range c.KindLimits {
 		if most < 1 {
 			return fmt.Errorf("%w: KindLimits[%q] = %d is under 1", ErrInvalid, kind, most)
+		}
+		if mux, ok := h.(interface{ Kinds() []string }); ok && !slices.Contains(mux.Kinds(), kind) {
+			return fmt.Errorf("%w: KindLimits for %q, for which there is no handler", ErrInvalid, kind)
 		}
 	}
 	for name, weight := range c.Weights {

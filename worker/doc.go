@@ -30,7 +30,8 @@
 //
 // A task that has an Every recurs: when its run is over, it is due again at the next
 // tick of that schedule. [Every] and Config.Recurring keep one in a queue for as
-// long as workers are started with it; any producer may enqueue one as well.
+// long as workers are started with it; any producer may enqueue one as well, due at
+// what [NextTick] says, which checks the schedule too.
 //
 //	cfg.Recurring = []worker.Recurring{
 //		worker.Every("CRON_TZ=Europe/Berlin 30 2 * * *", Report.Task(ReportArgs{})),
@@ -40,7 +41,7 @@
 // A schedule is one of these:
 //   - Five cron fields: minute, hour, day of the month, month, day of the week; or
 //     @hourly, @daily, @weekly, @monthly, @yearly. They are in UTC, or in the time
-//     zone that CRON_TZ= before them names, for which each worker needs the time
+//     zone that CRON_TZ= or TZ= before them names, for which each worker needs the time
 //     zone database of its system or package time/tzdata.
 //   - @every and a duration of 100 ms to 366 days. The ticks are its multiples since
 //     1970, in UTC, so that they are the same for all workers and after any restart.

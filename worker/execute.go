@@ -114,10 +114,14 @@ func (x *executor) cancelled(err error) duly.Settlement {
 	return duly.Settlement{Action: duly.Dropped, Err: err}
 }
 
-// expired logs that no attempt is made, at a level that a flood of late tasks bears.
+// expired logs that no attempt is made.
 func (x *executor) expired(d *duly.Delivery, verdict *duly.Settlement) {
 	x.counters.expired.Add(1)
-	x.logFor(d).Info("task expired", zap.String("action", string(verdict.Action)), zap.Time("expires", d.Expires))
+	level := zap.InfoLevel
+	if verdict.Action == duly.Buried {
+		level = zap.WarnLevel
+	}
+	x.logFor(d).Log(level, "task expired", zap.String("action", string(verdict.Action)), zap.Time("expires", d.Expires))
 }
 
 // skipped logs that a tick is not run.
@@ -228,7 +232,7 @@ func (x *executor) tell(d *duly.Delivery, verdict *duly.Settlement) {
 	case duly.Buried:
 		log.Error("task buried", zap.Error(verdict.Err))
 	case duly.Retried:
-		log.Info("task failed", zap.Error(verdict.Err), zap.Duration("retry_in", verdict.In))
+		log.Warn("task failed", zap.Error(verdict.Err), zap.Duration("retry_in", verdict.In))
 	case duly.Dropped:
 		log.Info("task dropped", zap.Error(verdict.Err))
 	case duly.Repeated:

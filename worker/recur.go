@@ -35,7 +35,8 @@ type Recurring struct {
 }
 
 // Every makes a task recur by a schedule, of which the package comment tells. The
-// task needs an ID; its Expires, if it has one, ends it for good. It lives in the
+// task needs an ID, as its Kind derives it, and may have a Grace, which is a field of
+// the task; its Expires, if it has one, ends it for good. It lives in the
 // first source of the worker, unless [Within] names another. What is wrong with
 // it is reported by Run.
 func Every(schedule string, task duly.Task, opts ...RecurringOption) Recurring {
@@ -72,7 +73,7 @@ func (c *Config) registrars(sources []Source) ([]registrar, error) {
 		task, source := c.Recurring[i].task, c.Recurring[i].source
 		r.name, r.task = cmp.Or(source, sources[0].Name()), task
 		if err := r.find(sources); err != nil {
-			return nil, fmt.Errorf("%w: recurring task %.512q in %q: %w", ErrInvalid, task.ID, r.name, err)
+			return nil, fmt.Errorf("%w: recurring task %.512q of kind %q in %q: %w", ErrInvalid, task.ID, task.Kind, r.name, err)
 		}
 		if seen[[2]string{r.name, task.ID}] {
 			return nil, fmt.Errorf("%w: two recurring tasks %.512q in %q", ErrInvalid, task.ID, r.name)
@@ -94,16 +95,16 @@ func (r *registrar) find(sources []Source) error {
 	if r.source, ok = sources[i].(Recurrer); !ok {
 		return errors.New("the source is no Recurrer")
 	}
+	if r.task.Every == "" {
+		return errors.New("it was not made by Every")
+	}
+	if r.task.ID == "" && r.task.Err() == nil {
+		return errors.New("it is without an ID: set its Kind's ID")
+	}
 	if _, err := NextTick(r.task.Every, time.Now()); err != nil {
 		return err
 	}
-	if err := r.source.CheckTask(r.task); err != nil {
-		return err
-	}
-	if r.task.ID == "" {
-		return errors.New("it is without an ID")
-	}
-	return nil
+	return r.source.CheckTask(r.task)
 }
 
 // run tries until it is told, or ctx ends.

@@ -319,7 +319,7 @@ func TestRunRefusesBadRecurringTasks(t *testing.T) {
 		"unrecognized descriptor":     {q, []worker.Recurring{worker.Every("@reboot", tick)}},
 		"has no tick":                 {q, []worker.Recurring{worker.Every("0 0 30 2 *", tick)}},
 		"time zone Mars/Base":         {q, []worker.Recurring{worker.Every("CRON_TZ=Mars/Base @daily", tick)}},
-		"empty spec":                  {q, []worker.Recurring{{}, worker.Every("@daily", tick)}},
+		"not made by Every":                  {q, []worker.Recurring{{}, worker.Every("@daily", tick)}},
 		"without an ID":               {q, []worker.Recurring{worker.Every("@daily", duly.Task{Kind: "k"})}},
 		"empty kind":                  {q, []worker.Recurring{worker.Every("@daily", duly.Task{ID: "x"})}},
 		"Grace -1ns":                  {q, []worker.Recurring{worker.Every("@daily", duly.Task{ID: "x", Kind: "k", Grace: -1})}},

@@ -18,6 +18,7 @@ type Stats struct {
 	// Skipped counts the ticks that were too late for their Grace. They count as
 	// Repeated too, or as Lost.
 	Skipped int64
+
 	// Limited counts the deliveries given back because as many of their kind ran as
 	// Config.KindLimits allows. They count as Released too, or as Lost.
 	Limited int64

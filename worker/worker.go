@@ -37,7 +37,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if isNil(w.handler) {
 		return fmt.Errorf("worker: %w: nil handler", ErrInvalid)
 	}
-	if err := cfg.validate(w.sources); err != nil {
+	if err := cfg.validate(w.handler, w.sources); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
 	recurring, err := cfg.registrars(w.sources)

@@ -8,7 +8,10 @@
 //
 //	func TestUnpaidOrderIsCancelled(t *testing.T) {
 //		src := workertest.NewSource("orders")
-//		shop := newShop(src)
+//		shop := newShop(func(ctx context.Context, task duly.Task, in time.Duration) error {
+//			_, err := src.Enqueue(ctx, task, workertest.In(in))
+//			return err
+//		})
 //		shop.Order("42")
 //		workertest.RequireDue(t, src, "cancel:42", 15*time.Minute)
 //
@@ -37,8 +40,8 @@
 // # Caveats
 //
 // The types of this package are its own, not those of package queue, which needs
-// Redis: let code that is to be tested with a Source ask for a function or a
-// narrow interface. Code that asks for a *queue.Queue is tested with one on
-// miniredis. A Source has no queue lock, no Locker, no pause and no limits: code that
+// Redis: let code that is to be tested with a Source ask for functions, as above and
+// in examples/testing. Code that asks for a *queue.Queue is tested with one on
+// miniredis. To run a recurring task give it its Every and enqueue it. A Source has no queue lock, no Locker, no pause and no limits: code that
 // takes a lock beside a handler is tested with package lock/locktest.
 package workertest

@@ -3,6 +3,7 @@ package workertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -127,6 +128,9 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 		s.ended(Ended{ID: e.task.ID, Action: duly.Dropped, Err: whyOf(e.lastError)})
 	case duly.Buried:
 		e.failed(how.Err)
+		if errors.Is(how.Err, duly.ErrExpired) {
+			e.failures-- // no attempt was made
+		}
 		s.move(e, Dead, now)
 		s.ended(e.buried())
 	case duly.Retried:

@@ -22,7 +22,7 @@ var ErrNotFound = errors.New("no such task")
 // often.
 var ErrCrashed = errors.New("its workers crashed too often")
 
-// Cancelled is how a task ended that was cancelled before it ran.
+// Cancelled is how a task ended that was cancelled, before or while it ran.
 const Cancelled duly.Action = "cancel"
 
 // An Ended tells how a task ended: acked with its Result, as JSON or nil, dropped

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The figures are what was counted for an item, or for all. The five that must be
-// zero are Oversold, DoubleShipped, Lost, PaidAndCancelled, and Early of the
-// runs.
+// The figures are what was counted for an item, or for all. Those that must be
+// zero are Oversold, DoubleShipped, Lost, PaidAndCancelled, Untold, and Early of
+// the runs.
 type figures struct {
 	Stock            int `json:"stock"`    // pieces there were
 	Buyers           int `json:"buyers"`   // who came
@@ -23,6 +23,8 @@ type figures struct {
 	DoubleShipped    int `json:"double_shipped"`
 	Lost             int `json:"lost"`
 	PaidAndCancelled int `json:"paid_and_cancelled"`
+	Reminded         int `json:"reminded"` // orders
+	Untold           int `json:"untold"`   // parcels whose buyer does not know the number
 }
 
 func (f *figures) add(g *figures) {
@@ -37,6 +39,8 @@ func (f *figures) add(g *figures) {
 	f.DoubleShipped += g.DoubleShipped
 	f.Lost += g.Lost
 	f.PaidAndCancelled += g.PaidAndCancelled
+	f.Reminded += g.Reminded
+	f.Untold += g.Untold
 }
 
 // itemFigures are those of one item.
@@ -46,12 +50,14 @@ type itemFigures struct {
 	Left int `json:"left"` // pieces still on sale
 }
 
-// A history is one order: where its row says that it stands, and how often the
-// ledger has it paid, cancelled and shipped.
+// A history is one order: where its row says that it stands, how often the ledger
+// has it reminded of, paid, cancelled and shipped, the parcel that has left, and
+// the one that its buyer was told of.
 type history struct {
-	item                     string
-	state                    state
-	paid, cancelled, parcels int
+	item                               string
+	state                              state
+	reminded, paid, cancelled, parcels int
+	sent, told                         parcel
 }
 
 // live: the order has its piece.
@@ -63,8 +69,9 @@ func (h *history) settled() bool {
 }
 
 // audit counts the orders of each item from the tables: the state of the orders
-// and, apart from it, the ledger of what happened. It trusts neither alone.
-func audit(ctx context.Context, s *store) ([]*itemFigures, error) {
+// and, apart from it, the ledger of what happened. It trusts neither alone. told is
+// what the buyers know of their parcels, by order.
+func audit(ctx context.Context, s *store, told map[string]parcel) ([]*itemFigures, error) {
 	shelves, err := s.shelves(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
@@ -72,6 +79,11 @@ func audit(ctx context.Context, s *store) ([]*itemFigures, error) {
 	histories, peaks, err := s.histories(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
+	}
+	for id, p := range told {
+		if h := histories[id]; h != nil {
+			h.told = p
+		}
 	}
 	var items []*itemFigures
 	for _, shelf := range shelves {
@@ -100,6 +112,8 @@ func (f *figures) count(h *history) {
 	f.DoubleShipped += max(h.parcels-1, 0)
 	f.PaidAndCancelled += btoi(h.paid > 0 && h.cancelled > 0)
 	f.Lost += btoi(!h.settled())
+	f.Reminded += min(h.reminded, 1)
+	f.Untold += btoi(h.told != h.sent || h.parcels > 0 && h.told == (parcel{}))
 }
 
 // histories reads all orders with their ledger entries, and for each item the
@@ -112,16 +126,18 @@ func (s *store) histories(ctx context.Context) (byOrder map[string]*history, pea
 		}
 		return byOrder[order]
 	}
-	err = s.each(ctx, `SELECT id, item, state FROM orders`, func(id, item string, is state) {
-		of(id, item).state = is
+	err = s.each(ctx, `SELECT id, item, state FROM orders`, func(id, item, is string) {
+		of(id, item).state = state(is)
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	out := make(map[string]int)
-	err = s.each(ctx, `SELECT order_id, item, entry FROM ledger ORDER BY seq`, func(id, item string, entry state) {
+	err = s.each(ctx, `SELECT order_id, item, entry FROM ledger ORDER BY seq`, func(id, item, entry string) {
 		h := of(id, item)
-		switch entry {
+		switch state(entry) {
+		case reminded:
+			h.reminded++
 		case reserved:
 			out[item]++
 			peaks[item] = max(peaks[item], out[item])
@@ -134,18 +150,22 @@ func (s *store) histories(ctx context.Context) (byOrder map[string]*history, pea
 			h.parcels++
 		}
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	err = s.each(ctx, `SELECT o.id, o.item, s.tracking FROM shipments s JOIN orders o ON o.id = s.order_id`,
+		func(id, item, number string) { of(id, item).sent = parcel{number} })
 	return byOrder, peaks, err
 }
 
-func (s *store) each(ctx context.Context, query string, f func(order, item string, word state)) error {
+func (s *store) each(ctx context.Context, query string, f func(order, item, word string)) error {
 	rows, err := s.read.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var order, item string
-		var word state
+		var order, item, word string
 		if err := rows.Scan(&order, &item, &word); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ type snapshot struct {
 	At      time.Time
 	Shelves []shelf
 	Tasks   queue.Stats
+	Found   findings
 	Err     error // why it is not newer
 }
 
@@ -51,6 +52,7 @@ func (b *board) refresh(ctx context.Context) {
 	var shelves []shelf
 	if shelves, next.Err = b.store.shelves(ctx); next.Err == nil {
 		next.Shelves = shelves
+		next.Found, next.Err = b.store.findings(ctx)
 	}
 	tasks, err := b.queue.Stats(ctx)
 	if err == nil {

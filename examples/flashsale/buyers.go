@@ -24,6 +24,7 @@ type crowd struct {
 	stalls   []*stall // an item each
 	arrivals chan *buyer
 	payers   chan *buyer
+	awaiting chan *buyer   // their parcels
 	inside   atomic.Int64  // buyers who have not left
 	left     chan struct{} // closed when the last one has
 
@@ -34,10 +35,11 @@ type crowd struct {
 }
 
 // How many buyers are served at a time. Who pays need not queue with those who
-// come.
+// come, and who waits for his parcel keeps nobody from paying.
 const (
 	visitors = 8
 	cashiers = 24
+	benches  = 64
 )
 
 // A stall is where the buyers of one item queue, and what they heard there.
@@ -63,16 +65,18 @@ type buyer struct {
 	waiting bool          // the last answer was that it is sold out for now
 	order   order
 	late    bool
+	parcel  parcel // what he was told of it
 }
 
 func newCrowd(shop string, c *config) *crowd {
 	all := &crowd{
 		shop: shop, rush: c.Rush, deadline: c.Deadline, unpaid: c.Unpaid, late: c.Late,
 		arrivals: make(chan *buyer, c.Buyers), payers: make(chan *buyer, c.Buyers), // no timer ever waits
-		left: make(chan struct{}),
+		awaiting: make(chan *buyer, c.Buyers),
+		left:     make(chan struct{}),
 		client: &http.Client{
 			Timeout:   30 * time.Second,
-			Transport: &http.Transport{MaxIdleConnsPerHost: visitors + cashiers, DisableCompression: true},
+			Transport: &http.Transport{MaxIdleConnsPerHost: visitors + cashiers + benches, DisableCompression: true},
 		},
 	}
 	for _, item := range c.items() {
@@ -97,6 +101,9 @@ func (c *crowd) run(ctx context.Context) error {
 	}
 	for range cashiers {
 		serving.Go(func() { serve(ctx, c.payers, c.pay) })
+	}
+	for range benches {
+		serving.Go(func() { serve(ctx, c.awaiting, c.await) })
 	}
 	for _, s := range c.stalls {
 		for _, b := range s.buyers {
@@ -162,7 +169,7 @@ func (c *crowd) spread(s *stall) {
 // often: a piece that is reserved may come back. The winners differ: most pay
 // soon, some never, and some at the very moment at which the order is cancelled.
 func (c *crowd) visit(ctx context.Context, b *buyer) {
-	status, err := c.ask(ctx, "/orders", `{"buyer":"`+b.name+`","item":"`+b.stall.item+`"}`, &b.order)
+	status, err := c.ask(ctx, http.MethodPost, "/orders", `{"buyer":"`+b.name+`","item":"`+b.stall.item+`"}`, &b.order)
 	switch {
 	case err != nil:
 		c.leave(ctx, b, err)
@@ -196,10 +203,11 @@ func (c *crowd) visit(ctx context.Context, b *buyer) {
 
 func (c *crowd) payIn(b *buyer, d time.Duration) { time.AfterFunc(d, func() { c.payers <- b }) }
 
-// pay pays, and is the last thing that a buyer does.
+// pay pays. Whose order has been cancelled leaves, and the others wait for what
+// they have bought.
 func (c *crowd) pay(ctx context.Context, b *buyer) {
 	path := "/orders/" + b.order.ID + "/pay"
-	status, err := c.ask(ctx, path, "", &b.order)
+	status, err := c.ask(ctx, http.MethodPost, path, "", &b.order)
 	if err == nil && status != http.StatusOK && status != http.StatusConflict {
 		err = fmt.Errorf("POST %s: status %d", path, status)
 	}
@@ -209,7 +217,41 @@ func (c *crowd) pay(ctx context.Context, b *buyer) {
 	if b.late && status == http.StatusConflict {
 		b.stall.tooLate.Add(1)
 	}
+	if err == nil && status == http.StatusOK {
+		c.awaiting <- b
+		return
+	}
 	c.leave(ctx, b, err)
+}
+
+// await asks for the parcel until it has left, and is the last thing that a buyer
+// does.
+func (c *crowd) await(ctx context.Context, b *buyer) {
+	path := "/orders/" + b.order.ID + "/parcel"
+	for {
+		status, err := c.ask(ctx, http.MethodGet, path, "", &b.parcel)
+		if err == nil && status == http.StatusGatewayTimeout {
+			continue
+		}
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("GET %s: status %d", path, status)
+		}
+		c.leave(ctx, b, err)
+		return
+	}
+}
+
+// told is what the buyers were told of their parcels, by order.
+func (c *crowd) told() map[string]parcel {
+	told := make(map[string]parcel)
+	for _, s := range c.stalls {
+		for _, b := range s.buyers {
+			if b.parcel != (parcel{}) {
+				told[b.order.ID] = b.parcel
+			}
+		}
+	}
+	return told
 }
 
 // leave lets a buyer go, and counts him if the shop owed him an answer.
@@ -243,24 +285,25 @@ func (c *crowd) turnedAway() int64 {
 	return n
 }
 
-// ask posts until the shop gives an answer, and reads an order from one that
-// has it. To ask again is safe: both calls may be repeated.
-func (c *crowd) ask(ctx context.Context, path, body string, o *order) (status int, err error) {
+// ask asks until the shop gives an answer, and reads what it has into v. To ask
+// again is safe: all calls may be repeated.
+func (c *crowd) ask(ctx context.Context, method, path, body string, v any) (status int, err error) {
 	for range 10 {
-		status, err = c.post(ctx, path, body, o)
-		if err == nil && status < http.StatusInternalServerError || ctx.Err() != nil {
+		status, err = c.try(ctx, method, path, body, v)
+		answered := status < http.StatusInternalServerError || status == http.StatusGatewayTimeout
+		if err == nil && answered || ctx.Err() != nil {
 			return status, err
 		}
 		sleep(ctx, 50*time.Millisecond+upTo(200*time.Millisecond))
 	}
 	if err == nil {
-		err = fmt.Errorf("POST %s: status %d", path, status)
+		err = fmt.Errorf("%s %s: status %d", method, path, status)
 	}
 	return status, err
 }
 
-func (c *crowd) post(ctx context.Context, path, body string, o *order) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.shop+path, strings.NewReader(body))
+func (c *crowd) try(ctx context.Context, method, path, body string, v any) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.shop+path, strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -274,7 +317,7 @@ func (c *crowd) post(ctx context.Context, path, body string, o *order) (int, err
 		_ = resp.Body.Close()
 	}()
 	if resp.StatusCode < http.StatusMultipleChoices {
-		err = json.NewDecoder(resp.Body).Decode(o)
+		err = json.NewDecoder(resp.Body).Decode(v)
 	}
 	return resp.StatusCode, err
 }

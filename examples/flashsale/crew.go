@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -100,8 +101,8 @@ func (c *crew) start(h *hand, a assignment) (<-chan error, error) {
 var errExit0 = errors.New("exit status 0")
 
 // kill sends SIGKILL to the first n workers, each at a moment when it is in the
-// middle of runs: a kill that hits nobody at work shows nothing. It gives up when
-// ctx ends.
+// middle of runs: a kill that hits nobody at work shows nothing. A reminder does not
+// count, for it may be too late to run it again. It gives up when ctx ends.
 func (c *crew) kill(ctx context.Context, n int) error {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -111,7 +112,7 @@ func (c *crew) kill(ctx context.Context, n int) error {
 			if err != nil {
 				return err
 			}
-			if len(runs) > 0 && runs[len(runs)-1].Outcome == "" {
+			if slices.ContainsFunc(runs, atWork) {
 				break
 			}
 			select {
@@ -127,6 +128,11 @@ func (c *crew) kill(ctx context.Context, n int) error {
 		h.killed.Store(true)
 	}
 	return nil
+}
+
+// atWork reports whether a run is under way that others will have to repeat.
+func atWork(r *run) bool {
+	return r.Outcome == "" && (r.Kind == shipOrder.Name || r.Kind == cancelOrder.Name)
 }
 
 // killed counts the workers that were.

@@ -36,12 +36,15 @@ type counter struct {
 //	                        409 sold out, come again after Retry-After; 410 sold out for good
 //	POST /orders/{id}/pay   200 and the order, 409 if it has been cancelled
 //	GET  /orders/{id}       200 and the order
+//	GET  /orders/{id}/parcel  200 and its number as soon as it has left; 409 if the order is
+//	                        not paid; 504 if it took too long, ask again
 //	GET  /                  the page
 func (c *counter) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", c.order)
 	mux.HandleFunc("POST /orders/{id}/pay", c.pay)
 	mux.HandleFunc("GET /orders/{id}", c.show)
+	mux.HandleFunc("GET /orders/{id}/parcel", c.parcel)
 	mux.HandleFunc("GET /{$}", c.page)
 	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
@@ -105,6 +108,15 @@ func (c *counter) show(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, o)
 }
 
+func (c *counter) parcel(w http.ResponseWriter, r *http.Request) {
+	p, err := c.shop.parcel(r.Context(), r.PathValue("id"))
+	if err != nil {
+		c.refuse(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, p)
+}
+
 // A problem is the body of an answer that is not the wanted one.
 type problem struct {
 	Error string `json:"error"`
@@ -125,6 +137,8 @@ func (c *counter) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		answer(w, http.StatusNotFound, problem{"no such order or item"})
 	case errors.As(err, &is):
 		answer(w, http.StatusConflict, problem{is.Error()})
+	case errors.Is(err, errNoParcel):
+		answer(w, http.StatusGatewayTimeout, problem{errNoParcel.Error()})
 	default:
 		if r.Context().Err() == nil { // else the buyer has left
 			c.warn(fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, err))

@@ -1,8 +1,8 @@
 // Flashsale holds a flash sale with Duly: a shop over HTTP with a database
-// behind it, a crowd of buyers, and worker processes that cancel what is not
-// paid in time and ship what is. One of them is killed in the middle. The report
-// at the end says whether anything was sold that was not there, shipped twice,
-// lost, or run early.
+// behind it, a crowd of buyers, and worker processes that remind, cancel what is
+// not paid in time and ship what is. One of them is killed in the middle. The
+// report at the end says whether anything was sold that was not there, shipped
+// twice, lost, or run early.
 //
 //	go run .
 package main

@@ -62,10 +62,14 @@ func holdSmall(t *testing.T) {
 		{"shipped", r.Shipped, 45},
 		{"cancelled", r.Cancelled, r.Accepted - 45},
 		{"phones shipped", r.Items[0].Shipped, 5},
+		{"buyers untold of their parcels", r.Untold, 0},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, c.got, c.want)
 		}
+	}
+	if r.Audits < 1 {
+		t.Errorf("the stock was audited %d times in %v s", r.Audits, r.Duration)
 	}
 	if r.Crashes < 2 {
 		t.Errorf("crashes %d: the kill took nothing from the worker", r.Crashes)

@@ -16,7 +16,7 @@ import (
 //
 // An order lives in the database and its tasks live in Redis, and no
 // transaction spans the two. So the transaction that changes an order also
-// writes into its row which task it owes; the outbox enqueues what is owed and
+// writes into its row which tasks it owes; the outbox enqueues what is owed and
 // then clears the debt. A crash between any two of these steps repeats a step
 // and skips none: a task that is in the queue already is kept, for its ID is
 // the order's, and one that has run meanwhile finds its work done.
@@ -26,10 +26,11 @@ import (
 // is not there yet from one that never will be. It also makes the shop stop
 // selling while Redis is away; the outbox just catches up.
 type outbox struct {
-	store *store
-	queue *queue.Queue
-	owed  <-chan struct{}
-	warn  func(error) // told when it starts to fail, and nil when it is well again
+	store  *store
+	queue  *queue.Queue
+	notice time.Duration // how long before its deadline an order is reminded of
+	owed   <-chan struct{}
+	warn   func(error) // told when it starts to fail, and nil when it is well again
 }
 
 // outboxBatch bounds one look at the orders that owe.
@@ -86,24 +87,31 @@ func (o *outbox) flush(ctx context.Context) (int, error) {
 	}
 	take(paid, o.ship(ctx, paid))
 	for payBy, group := range unpaid {
-		take(group, o.cancelAt(ctx, payBy, group))
+		take(group, o.expect(ctx, payBy, group))
 	}
 	errs = append(errs, o.store.settled(ctx, done))
 	return len(orders), wrap("outbox", errors.Join(errs...))
 }
 
-// cancelAt enqueues the cancel tasks of orders that are to be paid by the same
-// moment. The delay is counted from Redis's now, so that a clock that differs
-// from this one shortens nobody's time to pay.
-func (o *outbox) cancelAt(ctx context.Context, payBy time.Time, orders []order) error {
-	_, err := o.queue.EnqueueMany(ctx, tasksOf(cancelOrder, orders), queue.In(time.Until(payBy)))
+// expect enqueues the reminders and the cancel tasks of orders that are to be paid
+// by the same moment. The delays are counted from Redis's now, so that a clock
+// that differs from this one shortens nobody's time to pay.
+func (o *outbox) expect(ctx context.Context, payBy time.Time, orders []order) error {
+	cancels := tasksOf(orders, func(o order) duly.Task { return cancelOrder.Task(orderArgs{o.ID}) })
+	if _, err := o.queue.EnqueueMany(ctx, cancels, queue.In(time.Until(payBy))); err != nil {
+		return err
+	}
+	reminders := tasksOf(orders, func(o order) duly.Task { return remindOrder.Task(remindArgs{orderArgs{o.ID}, o.PayBy}) })
+	_, err := o.queue.EnqueueMany(ctx, reminders, queue.In(time.Until(payBy)-o.notice))
 	return err
 }
 
 // ship enqueues the shipping of paid orders and cancels their cancel tasks. One
-// that is running already finds the order paid.
+// that is running already finds the order paid. So do the reminders: they are soon
+// over, and to call for each would cost more than to let it come.
 func (o *outbox) ship(ctx context.Context, orders []order) error {
-	if _, err := o.queue.EnqueueMany(ctx, tasksOf(shipOrder, orders)); err != nil {
+	ships := tasksOf(orders, func(o order) duly.Task { return shipOrder.Task(orderArgs{o.ID}) })
+	if _, err := o.queue.EnqueueMany(ctx, ships); err != nil {
 		return err
 	}
 	var cancels errgroup.Group
@@ -117,10 +125,10 @@ func (o *outbox) ship(ctx context.Context, orders []order) error {
 	return cancels.Wait()
 }
 
-func tasksOf(kind duly.Kind[orderArgs], orders []order) []duly.Task {
+func tasksOf(orders []order, task func(order) duly.Task) []duly.Task {
 	tasks := make([]duly.Task, len(orders))
 	for i, order := range orders {
-		tasks[i] = kind.Task(orderArgs{order.ID})
+		tasks[i] = task(order)
 	}
 	return tasks
 }

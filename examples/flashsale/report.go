@@ -14,16 +14,19 @@ import (
 type report struct {
 	figures
 	runFigures
+	findings
 	Duration float64        `json:"duration_s"`
 	Items    []*itemFigures `json:"items"`
+
+	Expired int `json:"reminders_expired"` // and so not sent
 
 	killed                int
 	late, inTime, tooLate int64 // buyers who paid right at the deadline
 }
 
 // newReport adds up.
-func newReport(items []*itemFigures, runs runFigures, killed int, took time.Duration) *report {
-	r := &report{runFigures: runs, Items: items, killed: killed, Duration: float64(took.Milliseconds()) / 1000}
+func newReport(items []*itemFigures, runs runFigures, found findings, killed int, took time.Duration) *report {
+	r := &report{runFigures: runs, findings: found, Items: items, killed: killed, Duration: float64(took.Milliseconds()) / 1000}
 	for _, f := range items {
 		r.add(&f.figures)
 	}
@@ -41,7 +44,9 @@ func (r *report) breach() string {
 		{r.DoubleShipped, "shipped twice"},
 		{r.Lost, "lost"},
 		{r.PaidAndCancelled, "paid and cancelled"},
+		{r.Untold, "buyers untold of their parcel"},
 		{r.Early, "run early"},
+		{r.Breaches, "breaches found by the stock audit"},
 	} {
 		if c.n != 0 {
 			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
@@ -72,12 +77,13 @@ func (r *report) writeText(w io.Writer) error {
 		{"shipped twice", func(f *itemFigures) int { return f.DoubleShipped }},
 		{"lost", func(f *itemFigures) int { return f.Lost }},
 		{"paid and cancelled", func(f *itemFigures) int { return f.PaidAndCancelled }},
+		{"untold", func(f *itemFigures) int { return f.Untold }},
 	})
 	r.writeRuns(&b)
 	if breach := r.breach(); breach != "" {
 		fmt.Fprintf(&b, "\nNOT SAFE: %s\n", breach)
 	} else {
-		b.WriteString("\nSafe: nothing oversold, shipped twice, lost, paid and cancelled, or run early.\n")
+		b.WriteString("\nSafe: nothing oversold, shipped twice, lost, paid and cancelled, or run early, and no buyer untold.\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -90,6 +96,8 @@ func (r *report) writeRuns(b *strings.Builder) {
 		fmt.Fprintf(b, " (%s ms but for the tasks of killed workers)", milli(r.calmMax))
 	}
 	fmt.Fprintf(b, "\ncrashes   %d: workers killed %d, runs in place of theirs %d\n", r.Crashes, r.killed, r.takenOver)
+	fmt.Fprintf(b, "reminders %s sent, %s expired\n", grouped(r.Reminded), grouped(r.Expired))
+	fmt.Fprintf(b, "audits    %s of the stock during the sale, %d breaches found\n", grouped(r.Audits), r.Breaches)
 	if r.late > 0 {
 		fmt.Fprintf(b, "deadline  %d paid right at it: %d in time, %d too late\n", r.late, r.inTime, r.tooLate)
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/dulyhq/duly"
 )
 
-// fine is a sale that held: one order paid and shipped, one cancelled.
+// fine is a sale that held: one order reminded of, paid and shipped, one cancelled.
 func fine(t *testing.T, s *store) {
 	t.Helper()
 	ctx := t.Context()
 	sold(t, s, "a", "ann", "phone")
 	sold(t, s, "b", "bob", "phone")
-	if err := errors.Join(s.pay(ctx, "a", 1), s.ship(ctx, "a", 2), s.cancel(ctx, "b", 3)); err != nil {
+	if err := errors.Join(s.remind(ctx, "a", 1), s.pay(ctx, "a", 1), shipping(s)(ctx, "a", 2), s.cancel(ctx, "b", 3),
+		s.auditStock(ctx, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,10 +42,13 @@ var (
 	tooEarly = run{Task: "cancel:a", Fence: 2, Due: 1_000_000, Popped: 999_999, Attempt: 1, Outcome: duly.Acked}
 )
 
+// told is what the buyers of these orders know, if they are there.
+var told = map[string]parcel{"a": {"T"}, "x": {"T"}, "y": {"T"}}
+
 // verdict audits, reports in JSON and returns the report with the exit status.
 func verdict(t *testing.T, s *store, runs ...run) (fields map[string]any, status int, text string) {
 	t.Helper()
-	items, err := audit(t.Context(), s)
+	items, err := audit(t.Context(), s, told)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,11 @@ func verdict(t *testing.T, s *store, runs ...run) (fields map[string]any, status
 	if err := errors.Join(err, log.close()); err != nil {
 		t.Fatal(err)
 	}
-	r := newReport(items, review(read, 0), 0, time.Second)
+	found, err := s.findings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReport(items, review(read, 0), found, 0, time.Second)
 	var line, prose bytes.Buffer
 	status = present(r, true, &line, newConsole(io.Discard))
 	if again := present(r, false, &prose, newConsole(io.Discard)); again != status {
@@ -80,6 +88,7 @@ func verdict(t *testing.T, s *store, runs ...run) (fields map[string]any, status
 const (
 	addOrder  = `INSERT INTO orders (id, buyer, item, state, pay_by, owes) VALUES `
 	addLedger = `INSERT INTO ledger (order_id, item, entry, fence, at) VALUES `
+	addParcel = `INSERT INTO shipments (order_id, tracking, at) VALUES `
 )
 
 // A breach is what a mistake would have left behind, and the figure that is to
@@ -94,10 +103,11 @@ var breaches = map[string]breach{
 	"nothing": {},
 	"a phone that was not there is sold": {
 		plant: []string{
-			addOrder + `('c', 'cid', 'phone', 'shipped', 0, '')`,
-			addLedger + `('c', 'phone', 'reserved', 0, 0), ('c', 'phone', 'paid', 0, 0), ('c', 'phone', 'shipped', 0, 0)`,
-			addOrder + `('d', 'dan', 'phone', 'shipped', 0, '')`,
-			addLedger + `('d', 'phone', 'reserved', 0, 0), ('d', 'phone', 'paid', 0, 0), ('d', 'phone', 'shipped', 0, 0)`,
+			addOrder + `('x', 'xia', 'phone', 'shipped', 0, '')`,
+			addLedger + `('x', 'phone', 'reserved', 0, 0), ('x', 'phone', 'paid', 0, 0), ('x', 'phone', 'shipped', 0, 0)`,
+			addOrder + `('y', 'yan', 'phone', 'shipped', 0, '')`,
+			addLedger + `('y', 'phone', 'reserved', 0, 0), ('y', 'phone', 'paid', 0, 0), ('y', 'phone', 'shipped', 0, 0)`,
+			addParcel + `('x', 'T', 0), ('y', 'T', 0)`,
 			`UPDATE items SET stock = 0`,
 		},
 		field: "oversold",
@@ -142,6 +152,23 @@ var breaches = map[string]breach{
 		plant: []string{addLedger + `('b', 'phone', 'paid', 9, 0)`},
 		field: "paid_and_cancelled",
 	},
+	"a buyer is told the number of another parcel": {
+		plant: []string{`UPDATE shipments SET tracking = 'U' WHERE order_id = 'a'`},
+		field: "untold",
+	},
+	"a buyer is told of no parcel": {
+		plant: []string{
+			addOrder + `('e', 'eve', 'phone', 'shipped', 0, '')`,
+			addLedger + `('e', 'phone', 'reserved', 0, 0), ('e', 'phone', 'paid', 0, 0), ('e', 'phone', 'shipped', 0, 0)`,
+			addParcel + `('e', 'T', 0)`,
+			`UPDATE items SET stock = 0`,
+		},
+		field: "untold",
+	},
+	"a stock audit finds a breach": {
+		plant: []string{`INSERT INTO audits (tick, breaches) VALUES (2, 1)`},
+		field: "audit_breaches",
+	},
 	"a task runs early": {
 		runs:  []run{tooEarly},
 		field: "early",
@@ -164,7 +191,7 @@ func TestTheReportCanShowEveryBreach(t *testing.T) {
 				if status != wantStatus || !strings.Contains(text, wantText) {
 					t.Errorf("status %d, want %d; %q is to be in\n%s", status, wantStatus, wantText, text)
 				}
-				for _, field := range []string{"oversold", "double_shipped", "lost", "paid_and_cancelled", "early"} {
+				for _, field := range []string{"oversold", "double_shipped", "lost", "paid_and_cancelled", "untold", "early", "audit_breaches"} {
 					want := 0.0
 					if field == c.field {
 						want = 1
@@ -185,9 +212,9 @@ func TestTheJSONHasItsNames(t *testing.T) {
 		fields, _, _ := verdict(t, s, onTime)
 		for name, want := range map[string]any{
 			"stock": 2.0, "buyers": 0.0, "accepted": 2.0, "sold_out": 0.0, "oversold": 0.0, "paid": 1.0, "cancelled": 1.0,
-			"shipped": 1.0, "double_shipped": 0.0, "lost": 0.0, "paid_and_cancelled": 0.0, "early": 0.0,
+			"shipped": 1.0, "double_shipped": 0.0, "lost": 0.0, "paid_and_cancelled": 0.0, "reminded": 1.0, "untold": 0.0, "early": 0.0,
 			"lateness_p50_ms": 2.5, "lateness_p99_ms": 2.5, "lateness_max_ms": 2.5, "retries": 0.0, "crashes": 0.0,
-			"duration_s": 1.0,
+			"reminders_expired": 0.0, "audits": 1.0, "audit_breaches": 0.0, "duration_s": 1.0,
 		} {
 			if fields[name] != want {
 				t.Errorf("%s = %v, want %v", name, fields[name], want)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dulyhq/duly"
 )
 
 // hold holds a sale from the first buyer to the last parcel, and reports. It
@@ -57,13 +59,13 @@ func openShop(ctx context.Context, cfg *config, g *ground, out *console, abort f
 		return nil, fmt.Errorf("open the shop: %w", err)
 	}
 	owed := make(chan struct{}, 1)
-	s := &shop{store: g.store, locks: g.queue.Locker(), deadline: cfg.Deadline, board: newBoard(g.store, g.queue), owed: owed}
+	s := &shop{store: g.store, queue: g.queue, deadline: cfg.Deadline, board: newBoard(g.store, g.queue), owed: owed}
 	for _, item := range cfg.items() {
 		s.items = append(s.items, item.Name)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	f := &shopfront{url: "http://" + listener.Addr().String(), board: s.board, out: out, stop: stop}
-	relay := &outbox{store: g.store, queue: g.queue, owed: owed, warn: func(err error) {
+	relay := &outbox{store: g.store, queue: g.queue, notice: cfg.Deadline / 2, owed: owed, warn: func(err error) {
 		if err == nil {
 			err = errors.New("outbox: well again")
 		}
@@ -145,7 +147,7 @@ func whileMoving(ctx context.Context, b *board, patience time.Duration) (context
 		seen, since := b.snapshot(), time.Now()
 		for !sleep(moving, 50*time.Millisecond) {
 			now := b.snapshot()
-			if !slices.Equal(now.Shelves, seen.Shelves) || !maps.Equal(now.Tasks.Counters, seen.Tasks.Counters) {
+			if !slices.Equal(now.Shelves, seen.Shelves) || !maps.Equal(settled(now), settled(seen)) {
 				seen, since = now, time.Now()
 			}
 			if time.Since(since) > patience {
@@ -156,14 +158,23 @@ func whileMoving(ctx context.Context, b *board, patience time.Duration) (context
 	return moving, func() { stop(nil) }
 }
 
+// settled counts what has become of tasks but for the stock audit's, which recurs
+// whatever happens.
+func settled(s *snapshot) map[string]int64 {
+	counters := maps.Clone(s.Tasks.Counters)
+	delete(counters, string(duly.Repeated))
+	return counters
+}
+
 // drain waits until all orders have come to their end and the queue is empty.
 func drain(ctx context.Context, g *ground) {
-	for !settledAll(ctx, g) && !sleep(ctx, 50*time.Millisecond) {
+	for !finish(ctx, g) && !sleep(ctx, 50*time.Millisecond) {
 	}
 }
 
-// settledAll reports whether nothing is left to do.
-func settledAll(ctx context.Context, g *ground) bool {
+// finish calls the stock audit off if all orders have come to their end, and
+// reports whether nothing is left to do.
+func finish(ctx context.Context, g *ground) bool {
 	shelves, err := g.store.shelves(ctx)
 	if err != nil {
 		return false
@@ -173,6 +184,9 @@ func settledAll(ctx context.Context, g *ground) bool {
 			return false
 		}
 	}
+	if _, err := g.queue.Cancel(ctx, stockAuditID); err != nil {
+		return false
+	}
 	tasks, err := g.queue.Stats(ctx)
 	return err == nil && tasks.Due+tasks.Leased == 0
 }
@@ -180,11 +194,19 @@ func settledAll(ctx context.Context, g *ground) bool {
 // count makes the report, after everything has ended.
 func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Duration) (*report, error) {
 	ctx = context.WithoutCancel(ctx) // the sale is over, and is to be counted
-	items, err := audit(ctx, g.store)
+	items, err := audit(ctx, g.store, all.told())
 	if err != nil {
 		return nil, err
 	}
 	runs, err := readRuns(c.logs()...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := g.store.findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := g.queue.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +219,8 @@ func count(ctx context.Context, g *ground, c *crew, all *crowd, took time.Durati
 			}
 		}
 	}
-	r := newReport(items, review(runs, c.killed()), c.killed(), took)
+	r := newReport(items, review(runs, c.killed()), found, c.killed(), took)
+	r.Expired = int(tasks.Counters["drop"]) // nothing else is dropped
 	r.late, r.inTime, r.tooLate = late, inTime, tooLate
 	return r, nil
 }

@@ -15,7 +15,7 @@ CREATE TABLE orders (
 	state  TEXT NOT NULL,           -- reserved, then paid and shipped, or cancelled
 	pay_by BIGINT NOT NULL,
 	fence  BIGINT NOT NULL DEFAULT 0, -- the highest that changed this order
-	owes   TEXT NOT NULL            -- outbox: the task that is yet to be enqueued, or ''
+	owes   TEXT NOT NULL            -- outbox: the tasks that are yet to be enqueued, or ''
 );
 
 -- One piece for each buyer, and an order that is sent twice is one order.
@@ -25,11 +25,18 @@ CREATE INDEX owing ON orders (pay_by) WHERE owes <> '';
 -- Shipped once: the key is the guard.
 CREATE TABLE shipments (
 	order_id TEXT PRIMARY KEY,
+	tracking TEXT NOT NULL,
 	at       BIGINT NOT NULL
 );
 
+-- The stock audits, one for each tick of their schedule.
+CREATE TABLE audits (
+	tick     BIGINT PRIMARY KEY,
+	breaches BIGINT NOT NULL -- items of which pieces were too many or missing
+);
+
 -- What happened in the world, appended by whoever made it happen: a piece was
--- reserved, money was taken, a piece came back, a parcel left. No constraint
+-- reserved, a buyer was reminded, money was taken, a piece came back, a parcel left. No constraint
 -- holds here, so that a mistake is counted and not hidden.
 CREATE TABLE ledger (
 	seq      {{serial}},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,11 +9,10 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/dulyhq/duly/lock"
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
 )
@@ -45,8 +43,8 @@ func setup(t *testing.T, items ...item) *bundle {
 		t.Fatal(err)
 	}
 	owed := make(chan struct{}, 1)
-	b := &bundle{store: s, queue: tasks, outbox: &outbox{store: s, queue: tasks, owed: owed}}
-	b.shop = &shop{store: s, locks: tasks.Locker(), deadline: time.Minute, board: newBoard(s, tasks), owed: owed}
+	b := &bundle{store: s, queue: tasks, outbox: &outbox{store: s, queue: tasks, notice: 30 * time.Second, owed: owed}}
+	b.shop = &shop{store: s, queue: tasks, deadline: time.Minute, board: newBoard(s, tasks), owed: owed}
 	for _, item := range items {
 		b.shop.items = append(b.shop.items, item.Name)
 	}
@@ -81,55 +79,6 @@ func (b *bundle) isTask(t *testing.T, id string, want queue.State) queue.Info {
 	return info
 }
 
-func TestPaymentAndCancelTaskOfOneOrderExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	const orders = 40
-	b := setup(t, item{"phone", orders})
-	var all sync.WaitGroup
-	for n := range orders {
-		o := b.buy(t, "buyer-"+string(rune('a'+n)))
-		all.Go(func() {
-			_, err := b.shop.pay(context.Background(), o.ID)
-			if is := (*stateError)(nil); err != nil && (!errors.As(err, &is) || is.state != cancelled) {
-				t.Error(err)
-			}
-		})
-		all.Go(func() {
-			if err := b.shop.cancelIfUnpaid(context.Background(), o.ID); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	f := auditOf(t, b.store)
-	if f.Paid+f.Cancelled != orders || f.Left != f.Cancelled || f.PaidAndCancelled != 0 || f.Oversold != 0 {
-		t.Errorf("%+v, want %d that are either paid or cancelled", f, orders)
-	}
-}
-
-func TestPaymentAndCancelTaskWaitForTheOrdersLock(t *testing.T) {
-	t.Parallel()
-	b := setup(t, item{"phone", 1})
-	o := b.buy(t, "ann")
-	err := b.queue.Locker().Do(t.Context(), "order:"+o.ID, time.Minute, func(ctx context.Context, _ *lock.Lease) error {
-		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-		if _, err := b.shop.pay(ctx, o.ID); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("pay: %v, want that it waited", err)
-		}
-		if err := b.shop.cancelIfUnpaid(ctx, o.ID); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("cancel: %v, want that it waited", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f := auditOf(t, b.store); f.Paid+f.Cancelled != 0 {
-		t.Errorf("%+v, want nothing done", f)
-	}
-}
-
 func TestToPayTwiceIsToPayOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, item{"phone", 1})
@@ -144,7 +93,7 @@ func TestToPayTwiceIsToPayOnce(t *testing.T) {
 	}
 }
 
-func TestAnOrderGetsItsCancelTaskThoughTheShopDiedAfterTheCommit(t *testing.T) {
+func TestAnOrderGetsItsTasksThoughTheShopDiedAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, item{"phone", 1})
 	o := b.buy(t, "ann")
@@ -153,6 +102,13 @@ func TestAnOrderGetsItsCancelTaskThoughTheShopDiedAfterTheCommit(t *testing.T) {
 	info := b.isTask(t, cancelID(o.ID), queue.Due)
 	if info.At.Before(o.PayBy) {
 		t.Errorf("due at %v, before %v", info.At, o.PayBy)
+	}
+	notice := b.isTask(t, remindID(o.ID), queue.Due)
+	if early := info.At.Sub(notice.At); (early - b.outbox.notice).Abs() > 10*time.Second {
+		t.Errorf("reminded %v before it is cancelled", early)
+	}
+	if !notice.Expires.Equal(o.PayBy) || notice.OnExpiry != duly.Dropped {
+		t.Errorf("the reminder expires at %v, by %q; want dropped at %v", notice.Expires, notice.OnExpiry, o.PayBy)
 	}
 }
 
@@ -168,7 +124,7 @@ func TestATaskIsOneThoughTheShopDiedAfterTheEnqueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.flush(t)
-	b.isTask(t, "ship:"+o.ID, queue.Due)
+	b.isTask(t, shipID(o.ID), queue.Due)
 	if stats, err := b.queue.Stats(t.Context()); err != nil || stats.Due != 1 {
 		t.Errorf("%d tasks, %v; want one", stats.Due, err)
 	}
@@ -188,7 +144,7 @@ func TestPayingCancelsTheCancelTask(t *testing.T) {
 	}
 	b.flush(t)
 	b.isTask(t, cancelID(o.ID), queue.Missing)
-	b.isTask(t, "ship:"+o.ID, queue.Due)
+	b.isTask(t, shipID(o.ID), queue.Due)
 }
 
 // ask sends a request to the shop's handler.
@@ -217,6 +173,8 @@ func TestTheShopOverHTTP(t *testing.T) {
 		{"GET", "/orders", ``, 405},
 		{"GET", "/orders/ID", ``, 200},
 		{"GET", "/orders/none", ``, 404},
+		{"GET", "/orders/none/parcel", ``, 404},
+		{"GET", "/orders/ID/parcel", ``, 409},
 		{"POST", "/orders/none/pay", ``, 404},
 		{"POST", "/orders/ID/pay", ``, 200},
 		{"GET", "/nowhere", ``, 404},

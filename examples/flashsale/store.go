@@ -19,14 +19,17 @@ const (
 	cancelled state = "cancelled"
 )
 
-// A debt is the task that an order owes to the queue.
+// reminded is an entry of the ledger that changes no state.
+const reminded state = "reminded"
+
+// A debt is what an order owes to the queue.
 type debt string
 
 // The debts.
 const (
-	owesNothing debt = ""
-	owesCancel  debt = "cancel"
-	owesShip    debt = "ship"
+	owesNothing  debt = ""
+	owesDeadline debt = "deadline" // the tasks about its time to pay
+	owesShip     debt = "ship"
 )
 
 // Why the store changes nothing.
@@ -78,13 +81,13 @@ func (s *store) place(ctx context.Context, o order) (got order, old bool, err er
 		}
 		if err := one(tx.ExecContext(ctx, `INSERT INTO orders (id, buyer, item, state, pay_by, owes)
 			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
-			o.ID, o.Buyer, o.Item, reserved, o.PayBy.UnixMicro(), owesCancel)); err != nil {
+			o.ID, o.Buyer, o.Item, reserved, o.PayBy.UnixMicro(), owesDeadline)); err != nil {
 			return err
 		}
 		return note(ctx, tx, o.ID, reserved, 0)
 	})
 	if !errors.Is(err, errUnmoved) {
-		o.State, o.owes = reserved, owesCancel
+		o.State, o.owes = reserved, owesDeadline
 		return o, false, err
 	}
 	got, err = s.scan(s.read.QueryRowContext(ctx, columns+`WHERE buyer = $1 AND item = $2 AND state <> 'cancelled'`, o.Buyer, o.Item))
@@ -101,6 +104,17 @@ func (s *store) pay(ctx context.Context, id string, fence uint64) error {
 			return err
 		}
 		return note(ctx, tx, id, paid, fence)
+	})
+}
+
+// remind notes that the buyer of a reserved order was reminded to pay.
+func (s *store) remind(ctx context.Context, id string, fence uint64) error {
+	return s.tx(ctx, func(tx *sql.Tx) error {
+		err := one(tx.ExecContext(ctx, `UPDATE orders SET fence = $1 WHERE id = $2 AND state = 'reserved' AND fence <= $1`, fence, id))
+		if err != nil {
+			return why(ctx, tx, id, fence, err)
+		}
+		return note(ctx, tx, id, reminded, fence)
 	})
 }
 
@@ -125,15 +139,13 @@ func (s *store) cancel(ctx context.Context, id string, fence uint64) error {
 }
 
 // ship lets the parcel of a paid order leave. One that has left stays the only
-// one: that is no error, for a retry whose first answer was lost is to succeed.
-func (s *store) ship(ctx context.Context, id string, fence uint64) error {
-	return s.tx(ctx, func(tx *sql.Tx) error {
-		err := one(tx.ExecContext(ctx, `INSERT INTO shipments (order_id, at) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
-			id, time.Now().UnixMicro()))
-		switch {
-		case errors.Is(err, errUnmoved):
-			return nil
-		case err != nil:
+// one and is returned: that is no error, for a retry whose first answer was lost
+// is to succeed.
+func (s *store) ship(ctx context.Context, id string, p parcel, fence uint64) (parcel, error) {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		err := one(tx.ExecContext(ctx, `INSERT INTO shipments (order_id, tracking, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+			id, p.Tracking, time.Now().UnixMicro()))
+		if err != nil {
 			return err
 		}
 		if err := move(ctx, tx, id, paid, shipped, owesNothing, fence); err != nil {
@@ -141,13 +153,33 @@ func (s *store) ship(ctx context.Context, id string, fence uint64) error {
 		}
 		return note(ctx, tx, id, shipped, fence)
 	})
+	if errors.Is(err, errUnmoved) {
+		return s.parcel(ctx, id)
+	}
+	return p, err
+}
+
+// parcel reads the parcel of an order, or errNoParcel.
+func (s *store) parcel(ctx context.Context, id string) (parcel, error) {
+	var p parcel
+	err := s.read.QueryRowContext(ctx, `SELECT tracking FROM shipments WHERE order_id = $1`, id).Scan(&p.Tracking)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errNoParcel
+	}
+	return p, err
 }
 
 // move changes an order's state for the holder of a fence. If it cannot, the
-// error says why: errNoOrder, errStale or a *stateError.
+// error says why.
 func move(ctx context.Context, tx *sql.Tx, id string, from, to state, owes debt, fence uint64) error {
 	err := one(tx.ExecContext(ctx, `UPDATE orders SET state = $1, owes = $2, fence = $3
 		WHERE id = $4 AND state = $5 AND fence <= $3`, to, owes, fence, id, from))
+	return why(ctx, tx, id, fence, err)
+}
+
+// why makes of errUnmoved the reason for which an order was not changed:
+// errNoOrder, errStale or a *stateError.
+func why(ctx context.Context, tx *sql.Tx, id string, fence uint64, err error) error {
 	if !errors.Is(err, errUnmoved) {
 		return err
 	}
@@ -190,7 +222,7 @@ func (s *store) scan(row interface{ Scan(...any) error }) (order, error) {
 	return o, err
 }
 
-// owing reads up to limit orders that owe a task, the earliest to pay first.
+// owing reads up to limit orders that owe tasks, the earliest to pay first.
 func (s *store) owing(ctx context.Context, limit int) ([]order, error) {
 	rows, err := s.read.QueryContext(ctx, columns+`WHERE owes <> '' ORDER BY pay_by LIMIT $1`, limit)
 	if err != nil {
@@ -226,7 +258,7 @@ type shelf struct {
 	Item                               string
 	Goods, Stock                       int
 	Reserved, Paid, Shipped, Cancelled int
-	Owing                              int // orders that owe a task
+	Owing                              int // orders that owe tasks
 }
 
 // shelves counts every item's orders, the scarcest item first.

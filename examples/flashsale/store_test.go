@@ -62,7 +62,7 @@ func isState(t *testing.T, err error, want state) {
 
 func auditOf(t *testing.T, s *store) *itemFigures {
 	t.Helper()
-	items, err := audit(t.Context(), s)
+	items, err := audit(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +136,29 @@ func TestAnOrderIsPaidOrCancelledAndNeverBoth(t *testing.T) {
 	})
 }
 
+// shipping ships with the number "T".
+func shipping(s *store) func(context.Context, string, uint64) error {
+	return func(ctx context.Context, id string, fence uint64) error {
+		_, err := s.ship(ctx, id, parcel{"T"}, fence)
+		return err
+	}
+}
+
+func TestOnlyAnUnpaidOrderIsRemindedOf(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, []item{{"phone", 1}}, func(t *testing.T, _ place, s *store) {
+		ctx := t.Context()
+		sold(t, s, "a", "ann", "phone")
+		if err := errors.Join(s.remind(ctx, "a", 1), s.pay(ctx, "a", 2)); err != nil {
+			t.Fatal(err)
+		}
+		isState(t, s.remind(ctx, "a", 3), paid)
+		if f := auditOf(t, s); f.Reminded != 1 || f.Paid != 1 {
+			t.Errorf("%+v, want one reminder and one payment", f)
+		}
+	})
+}
+
 func TestTheStoreRefusesAnOlderFence(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, []item{{"phone", 1}}, func(t *testing.T, _ place, s *store) {
@@ -144,7 +167,9 @@ func TestTheStoreRefusesAnOlderFence(t *testing.T) {
 		if err := s.pay(ctx, "a", 7); err != nil {
 			t.Fatal(err)
 		}
-		for name, late := range map[string]func(context.Context, string, uint64) error{"cancel": s.cancel, "ship": s.ship} {
+		for name, late := range map[string]func(context.Context, string, uint64) error{
+			"remind": s.remind, "cancel": s.cancel, "ship": shipping(s),
+		} {
 			if err := late(ctx, "a", 6); !errors.Is(err, errStale) {
 				t.Errorf("%s with an older fence: %v", name, err)
 			}
@@ -152,24 +177,27 @@ func TestTheStoreRefusesAnOlderFence(t *testing.T) {
 		if f := auditOf(t, s); f.Left != 0 || f.Shipped != 0 || f.Cancelled != 0 {
 			t.Errorf("%+v: an older fence changed something", f)
 		}
-		if err := s.ship(ctx, "a", 8); err != nil {
+		if err := shipping(s)(ctx, "a", 8); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestARepeatedShipmentLeavesOnce(t *testing.T) {
+func TestARepeatedShipmentLeavesOnceUnderTheFirstNumber(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, []item{{"phone", 1}}, func(t *testing.T, _ place, s *store) {
 		ctx := t.Context()
 		sold(t, s, "a", "ann", "phone")
-		isState(t, s.ship(ctx, "a", 1), reserved)
+		isState(t, shipping(s)(ctx, "a", 1), reserved)
 		if err := s.pay(ctx, "a", 2); err != nil {
 			t.Fatal(err)
 		}
-		for fence := range uint64(3) {
-			if err := s.ship(ctx, "a", 3+fence); err != nil {
-				t.Errorf("shipment %d: %v", fence+1, err)
+		if _, err := s.parcel(ctx, "a"); !errors.Is(err, errNoParcel) {
+			t.Errorf("before it left: %v", err)
+		}
+		for fence, number := range []string{"T1", "T2", "T3"} {
+			if p, err := s.ship(ctx, "a", parcel{number}, 3+uint64(fence)); p.Tracking != "T1" || err != nil {
+				t.Errorf("shipment %d: %v, %v; want T1", fence+1, p, err)
 			}
 		}
 		if f := auditOf(t, s); f.Shipped != 1 || f.DoubleShipped != 0 || f.Lost != 0 {
@@ -184,8 +212,8 @@ func TestADebtIsClearedOnlyAsItWasRead(t *testing.T) {
 		ctx := t.Context()
 		sold(t, s, "a", "ann", "phone")
 		read, err := s.owing(ctx, 10)
-		if err != nil || len(read) != 1 || read[0].owes != owesCancel {
-			t.Fatalf("owing %+v, %v; want the cancel task", read, err)
+		if err != nil || len(read) != 1 || read[0].owes != owesDeadline {
+			t.Fatalf("owing %+v, %v; want the tasks about its deadline", read, err)
 		}
 		if err := s.pay(ctx, "a", 1); err != nil { // between the reading and the clearing
 			t.Fatal(err)

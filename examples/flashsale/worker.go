@@ -84,12 +84,12 @@ func (a *assignment) run(ctx context.Context, stdout io.Writer) (err error) {
 
 	mux := duly.NewMux()
 	mux.Use(log.record)
-	register(mux, &shop{store: db, locks: tasks.Locker()}, carrier{fail: a.Fail})
+	register(mux, &shop{store: db}, carrier{fail: a.Fail})
 	if _, err := io.WriteString(stdout, ready); err != nil {
 		return fmt.Errorf("report for work: %w", err)
 	}
 	return worker.New(mux, worker.Config{
 		Concurrency: 12, Lease: a.Lease, Backoff: worker.Exponential(100*time.Millisecond, 2*time.Second),
-		DrainTimeout: drainTimeout, CancelTimeout: cancelTimeout,
+		DrainTimeout: drainTimeout, CancelTimeout: cancelTimeout, Recurring: schedule(),
 	}, tasks).Run(ctx)
 }

@@ -42,7 +42,7 @@ local function look(i, id, before)
 end
 
 for i, id in ipairs(ids) do answer[i] = look(i, id, ARGV[2 * i]) end
-local old = redis.call('ZRANGE', k.wanted, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
+local old = redis.call('ZRANGE', k.wanted, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 2 * #ids + 100) -- more than come
 if #old > 0 then
   redis.call('ZREM', k.wanted, unpack(old))
   redis.call('HDEL', k.ended, unpack(old))

@@ -102,8 +102,9 @@ func TestACancelledTickIsTheLastAndWhatItBroughtStands(t *testing.T) {
 						r.lapse(t, d)
 						equal(t, "popped", ids(r.pop(t, 9)), []string{})
 					} else {
-						c.how.Delivery, c.how.At = d, d.Popped
-						lost, err := r.q.Settle(t.Context(), []duly.Settlement{c.how})
+						how := c.how
+						how.Delivery, how.At = d, d.Popped
+						lost, err := r.q.Settle(t.Context(), []duly.Settlement{how})
 						must(t, err)
 						equal(t, "lost", ids(lost), []string{})
 					}

@@ -76,8 +76,9 @@ func (s *listener) listen(ctx context.Context) error {
 			_ = sub.Close()
 		}
 	}()
+	patience := time.Second // where go-redis connects anew while it subscribes, the new connection does not
 	for asked := false; ; {
-		got, err := sub.ReceiveTimeout(ctx, lookEvery)
+		got, err := sub.ReceiveTimeout(ctx, patience)
 		switch got := got.(type) {
 		case *redis.Message:
 			if i := strings.LastIndexByte(got.Payload, '\n'); i >= 0 {
@@ -87,12 +88,13 @@ func (s *listener) listen(ctx context.Context) error {
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
 				return nil // the slot has moved
 			}
+			patience = lookEvery
 			s.connected(ctx, true)
 		}
 		switch silent := timedOut(err); {
 		case err == nil:
 			asked = false
-		case silent && !asked && sub.Ping(ctx) == nil:
+		case silent && patience == lookEvery && !asked && sub.Ping(ctx) == nil:
 			asked = true // a connection that is dead is silent too
 		default:
 			if sharded && redis.HasErrorPrefix(err, "unknown command") {

@@ -32,6 +32,10 @@ func (q *Queue) listenForEnds(ctx context.Context, heard func(ids string), conne
 	}
 }
 
+// confirmWithin is how long a subscription may take to be confirmed: where go-redis
+// connects anew while it subscribes, the new connection does not.
+const confirmWithin = time.Second
+
 // hear hears one subscription, until it breaks.
 func (q *Queue) hear(ctx context.Context, heard func(ids string), connected func(bool)) (err error) {
 	defer func() {
@@ -46,13 +50,14 @@ func (q *Queue) hear(ctx context.Context, heard func(ids string), connected func
 			_ = sub.Close()
 		}
 	}()
+	patience := confirmWithin
 	for asked := false; ; {
-		got, err := sub.ReceiveTimeout(ctx, lookEvery)
+		got, err := sub.ReceiveTimeout(ctx, patience)
 		var netErr net.Error
 		switch silent := errors.As(err, &netErr) && netErr.Timeout(); {
 		case err == nil:
 			asked = false
-		case silent && !asked && sub.Ping(ctx) == nil:
+		case silent && patience != confirmWithin && !asked && sub.Ping(ctx) == nil:
 			asked = true // a connection that is dead is silent too
 			continue
 		default:
@@ -62,6 +67,7 @@ func (q *Queue) hear(ctx context.Context, heard func(ids string), connected func
 		case *redis.Message:
 			heard(got.Payload)
 		case *redis.Subscription:
+			patience = lookEvery
 			connected(true)
 		}
 	}

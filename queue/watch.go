@@ -41,8 +41,8 @@ func (q *Queue) listen(ctx context.Context, hint func(in time.Duration), cancel 
 			_ = sub.Close()
 		}
 	}()
-	for {
-		got, err := sub.Receive(ctx)
+	for patience := confirmWithin; ; patience = 0 { // then for ever
+		got, err := sub.ReceiveTimeout(ctx, patience)
 		if err != nil {
 			return
 		}

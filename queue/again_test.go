@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestARepeatedPopDoesNotParkTheHolderOfItsKey(t *testing.T) {
 	t.Logf("the repeated pop brings %v", ids(ds))
 	ds = append(ds, popFrom(t, other, 5)...)
 	holder, err := r.Get(t.Context(), r.key("lock:key")).Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		must(t, err)
 	}
 	ttl := r.PTTL(t.Context(), r.key("lock:key")).Val()

@@ -11,12 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A listener is the one subscription of a locker. It stands while somebody
-// waits.
+// Listen hears the messages of a channel until ctx ends or the client is closed,
+// and calls heard with each. It calls connected with true when the subscription
+// stands, and with false when that is over; what is said until it stands again is
+// lost. It is made again at once if it has lasted for a second, else after a pause
+// that grows from 50 ms to 2 s. A connection that is silent for 4 s is pinged, and
+// given up if it does not answer. The two are called one at a time, and what takes
+// long in them holds up the rest.
+func Listen(ctx context.Context, rdb redis.UniversalClient, channel string, heard func(payload string), connected func(bool)) {
+	s := subscription{rdb: rdb, channel: channel}
+	s.run(ctx, heard, connected)
+}
+
+// A listener hears what a node publishes, while somebody waits.
 type listener struct {
-	rdb     redis.UniversalClient
-	channel string
-	sharded atomic.Bool
+	subscription
 
 	heard     func(key, token string)
 	connected func(context.Context, bool)
@@ -26,30 +35,75 @@ type listener struct {
 
 // start subscribes, unless that is done. The caller sees to it that start and
 // stop are not called at once.
-func (s *listener) start() {
-	if s.cancel == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		s.cancel = cancel
-		go s.run(ctx)
+func (l *listener) start() {
+	if l.cancel != nil {
+		return
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	go l.run(ctx, func(payload string) {
+		if i := strings.LastIndexByte(payload, '\n'); i >= 0 {
+			l.heard(payload[:i], payload[i+1:])
+		}
+	}, func(hears bool) { l.connected(ctx, hears) })
 }
 
 // stop ends the subscription.
-func (s *listener) stop() {
-	if s.cancel != nil {
-		s.cancel()
-		s.cancel = nil
+func (l *listener) stop() {
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
 	}
 }
 
-// run subscribes again and again until ctx ends or the client is closed: at once
-// after a subscription broke that has lasted, else with pauses.
-func (s *listener) run(ctx context.Context) {
+// publish is the command by which waiters are told.
+func (n *node) publish() string {
+	switch {
+	case n.deaf():
+		return ""
+	case n.sharded():
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
+}
+
+// listener hears what this node publishes; nil if nothing is to be heard.
+func (n *node) listener() *listener {
+	if n.deaf() {
+		return nil
+	}
+	l := &listener{subscription: subscription{rdb: n.rdb, channel: n.channel}}
+	l.sharded.Store(n.sharded())
+	return l
+}
+
+// deaf says that nothing is published or heard: on the shards of a Ring a channel
+// is where its own tag says, and not where the lock is.
+func (n *node) deaf() bool {
+	_, ring := n.rdb.(*redis.Ring)
+	return n.cfg.PollOnly || ring && !n.cfg.tagged()
+}
+
+// sharded says whether the channel lives in the slot of the keys, where a
+// cluster need not tell all of its nodes.
+func (n *node) sharded() bool {
+	_, cluster := n.rdb.(*redis.ClusterClient)
+	return cluster && n.cfg.tagged()
+}
+
+// A subscription is to one channel, again and again.
+type subscription struct {
+	rdb     redis.UniversalClient
+	channel string
+	sharded atomic.Bool // in the slot of the channel's name
+}
+
+// run is Listen.
+func (s *subscription) run(ctx context.Context, heard func(payload string), connected func(bool)) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := s.listen(ctx)
-		s.connected(ctx, false)
+		err := s.hear(ctx, heard, connected)
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
@@ -63,8 +117,14 @@ func (s *listener) run(ctx context.Context) {
 	}
 }
 
-// listen hears one subscription, until it breaks.
-func (s *listener) listen(ctx context.Context) error {
+// The patience with a subscription that says nothing.
+const (
+	confirmWithin = time.Second     // where go-redis connects anew while it subscribes, the new connection does not
+	silentMost    = 4 * time.Second // once it is confirmed; a connection that is dead is silent too
+)
+
+// hear hears one subscription, until it breaks.
+func (s *subscription) hear(ctx context.Context, heard func(payload string), connected func(bool)) error {
 	sharded := s.sharded.Load()
 	sub, err := s.subscribe(ctx, sharded)
 	if err != nil {
@@ -76,26 +136,29 @@ func (s *listener) listen(ctx context.Context) error {
 			_ = sub.Close()
 		}
 	}()
-	patience := time.Second // where go-redis connects anew while it subscribes, the new connection does not
+	patience := confirmWithin
+	defer func() {
+		if patience == silentMost {
+			connected(false)
+		}
+	}()
 	for asked := false; ; {
 		got, err := sub.ReceiveTimeout(ctx, patience)
 		switch got := got.(type) {
 		case *redis.Message:
-			if i := strings.LastIndexByte(got.Payload, '\n'); i >= 0 {
-				s.heard(got.Payload[:i], got.Payload[i+1:])
-			}
+			heard(got.Payload)
 		case *redis.Subscription:
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
 				return nil // the slot has moved
 			}
-			patience = lookEvery
-			s.connected(ctx, true)
+			patience = silentMost
+			connected(true)
 		}
 		switch silent := timedOut(err); {
 		case err == nil:
 			asked = false
-		case silent && patience == lookEvery && !asked && sub.Ping(ctx) == nil:
-			asked = true // a connection that is dead is silent too
+		case silent && patience == silentMost && !asked && sub.Ping(ctx) == nil:
+			asked = true
 		default:
 			if sharded && redis.HasErrorPrefix(err, "unknown command") {
 				s.sharded.Store(false) // Redis before 7
@@ -106,7 +169,7 @@ func (s *listener) listen(ctx context.Context) error {
 }
 
 // subscribe returns the error with which go-redis panics when a Ring is closed.
-func (s *listener) subscribe(ctx context.Context, sharded bool) (sub *redis.PubSub, err error) {
+func (s *subscription) subscribe(ctx context.Context, sharded bool) (sub *redis.PubSub, err error) {
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:

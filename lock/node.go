@@ -84,41 +84,6 @@ func (n *node) unfair() string {
 	return "0"
 }
 
-// publish is the command by which waiters are told.
-func (n *node) publish() string {
-	switch {
-	case n.deaf():
-		return ""
-	case n.sharded():
-		return "SPUBLISH"
-	}
-	return "PUBLISH"
-}
-
-// listener hears what this node publishes; nil if nothing is to be heard.
-func (n *node) listener() *listener {
-	if n.deaf() {
-		return nil
-	}
-	l := &listener{rdb: n.rdb, channel: n.channel}
-	l.sharded.Store(n.sharded())
-	return l
-}
-
-// deaf says that nothing is published or heard: on the shards of a Ring a channel
-// is where its own tag says, and not where the lock is.
-func (n *node) deaf() bool {
-	_, ring := n.rdb.(*redis.Ring)
-	return n.cfg.PollOnly || ring && !n.cfg.tagged()
-}
-
-// sharded says whether the channel lives in the slot of the keys, where a
-// cluster need not tell all of its nodes.
-func (n *node) sharded() bool {
-	_, cluster := n.rdb.(*redis.ClusterClient)
-	return cluster && n.cfg.tagged()
-}
-
 // key is the Redis key of a name.
 func (n *node) key(name string) string {
 	if n.cfg.FenceKey != "" {

@@ -60,7 +60,10 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	q := &Queue{rdb: rdb, name: name, cfg: cfg, keys: newKeys(cfg.Prefix, name, rand.Uint64()), pops: make(chan turn, 1)} //nolint:gosec // tells instances apart, secures nothing
 	q.pops <- turn{number: 1}
 	q.coalescer.send = q.send
-	q.waits = waits{look: q.look, listen: q.listenForEnds, byID: make(map[string][]*waiter)}
+	listen := func(ctx context.Context, heard func(string), connected func(bool)) {
+		lock.Listen(ctx, rdb, q.keys.ended, heard, connected)
+	}
+	q.waits = waits{look: q.look, listen: listen, byID: make(map[string][]*waiter)}
 	var err error
 	q.locker, err = lock.New(rdb, lock.Config{
 		Prefix: q.keys.lockPrefix, FenceKey: q.keys.fence, Parked: q.keys.blocked, ParkedWake: q.keys.wake,

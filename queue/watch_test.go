@@ -164,6 +164,26 @@ func TestWatchEndsWithItsContextAlsoWithoutRedis(t *testing.T) {
 	stop()
 }
 
+func TestWatchEndsWhenItsClientIsClosed(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		client := r.client(t, new(link))
+		q := newQueue(t, client, r.name, queue.Config{})
+		connected, done := make(chan time.Duration, 100), make(chan struct{})
+		go func() {
+			defer close(done)
+			q.Watch(t.Context(), func(in time.Duration) { connected <- in }, func(string, uint64) {})
+		}()
+		<-connected
+		must(t, client.Close())
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatal("Watch goes on, 20 s after its client was closed")
+		}
+	})
+}
+
 func TestWatchIsNotCalledForOtherQueues(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {

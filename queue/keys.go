@@ -43,10 +43,10 @@ func (k *keys) forEnqueue() []string {
 }
 
 func (k *keys) forPop() []string {
-	return append(k.traces(
-		k.lock, k.due, k.leased, k.dead, k.task, k.next, k.fail, k.crash, k.fence, k.pop, k.conf, k.stat,
-		k.trial, k.parked, k.turns, k.blocked, k.cancel,
-	), k.wake)
+	return k.traces(
+		k.lock, k.due, k.leased, k.task, k.fence, k.pop, k.stat, k.wake,
+		k.dead, k.next, k.fail, k.crash, k.conf, k.trial, k.parked, k.turns, k.blocked, k.cancel,
+	)
 }
 
 func (k *keys) forSettle() []string {

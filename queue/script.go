@@ -30,11 +30,11 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
-	popScript        = lock.Guarded(lock.Locks + source("clock", "traces", "room", "poll", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "grant", "deal"))
-	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle", "finish", "plan", "land"))
+	popScript        = lock.Guarded(source("clock", "poll") + lock.Locks + source("traces", "room", "soon", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "deal", "answer"))
+	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle", "plan", "land"))
 	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
-	cancelScript     = lock.NewScript(source("clock", "key", "traces", "cancel"))
-	rescheduleScript = lock.NewScript(source("clock", "key", "schedule", "reschedule"))
+	cancelScript     = lock.NewScript(source("clock", "key", "waiting", "traces", "cancel"))
+	rescheduleScript = lock.NewScript(source("clock", "key", "waiting", "schedule", "reschedule"))
 	progressScript   = lock.NewScript(source("progress"))
 	waitScript       = lock.NewScript(source("clock", "traces", "wait"))
 	getScript        = lock.NewScript(source("clock", "get"))

@@ -40,7 +40,8 @@ func (q *Queue) Settle(ctx context.Context, settlements []duly.Settlement) (lost
 func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*duly.Delivery, err error) {
 	args := make([]any, 0, 2+len(part))
 	args = append(args, len(part))
-	leases := members(len(part), func(i int) *duly.Delivery { return part[i].Delivery })
+	delivery := func(i int) *duly.Delivery { return part[i].Delivery }
+	leases := members(len(part), delivery)
 	for i := range leases {
 		args = append(args, leases[i])
 	}
@@ -52,8 +53,8 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 			args = append(args, i+1, string(s.Action), s.Delivery.Retain.Microseconds(), s.Result)
 		}
 	}
-	if slices.ContainsFunc(part, func(s duly.Settlement) bool { return s.Delivery.LockKey != "" }) {
-		args = append(args, q.terms)
+	if terms := q.termsFor(len(part), delivery); terms != "" {
+		args = append(args, terms)
 	}
 	got, err := q.run(ctx, settleScript, q.keys.forSettle(), args...)
 	for _, i := range positions(got) {
@@ -64,9 +65,8 @@ func (q *Queue) settle(ctx context.Context, part []duly.Settlement) (lost []*dul
 
 // Extend makes the leases of deliveries last for the given time from now, 500 a
 // round trip. It returns the deliveries whose lease is no longer held, or whose lock
-// key has been taken from them by force, and those that were cancelled: their leases
-// are extended as well, for as long as their handlers run nobody else may have the
-// tasks.
+// key has been taken from them by force, and those that were cancelled. The leases of
+// these are extended as well: while their handlers run nobody else may have the tasks.
 // After an error the leases may or may not have been extended; to extend again
 // is harmless.
 func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error) {
@@ -79,8 +79,9 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 	}
 	for part := range slices.Chunk(deliveries, MaxBatch) {
 		args := make([]any, 0, 2+len(part))
-		args = append(args, lease.Microseconds(), q.termsFor(part))
-		leases := members(len(part), func(i int) *duly.Delivery { return part[i] })
+		delivery := func(i int) *duly.Delivery { return part[i] }
+		args = append(args, lease.Microseconds(), q.termsFor(len(part), delivery))
+		leases := members(len(part), delivery)
 		for i := range leases {
 			args = append(args, leases[i])
 		}
@@ -99,10 +100,12 @@ func (q *Queue) Extend(ctx context.Context, deliveries []*duly.Delivery, lease t
 	return lost, cancelled, nil
 }
 
-// termsFor are the terms of the locks if a delivery has a lock key.
-func (q *Queue) termsFor(part []*duly.Delivery) string {
-	if slices.ContainsFunc(part, func(d *duly.Delivery) bool { return d.LockKey != "" }) {
-		return q.terms
+// termsFor are the terms of the locks if one of n deliveries has a lock key.
+func (q *Queue) termsFor(n int, delivery func(i int) *duly.Delivery) string {
+	for i := range n {
+		if delivery(i).LockKey != "" {
+			return q.terms
+		}
 	}
 	return ""
 }

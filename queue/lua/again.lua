@@ -1,8 +1,9 @@
--- again: the part of pop for a caller whom the last pop did not reach. It finds what
--- that leased, and gives back what is now too much. What was cancelled has not begun and is gone.
-local function again()
-  local found, head, spare = {}, {}, 0
-  if not last or lastFence == ARGV[7] then return head end
+-- again: the part of pop for a caller whom the last pop did not reach. It goes on with
+-- head, what that leased, and gives back what is now too much. What was cancelled has
+-- not begun and is gone.
+local head = {}
+if not reached and over < share then
+  local found, spare = {}, 0
   for _, member in ipairs(redis.call('ZRANGE', k.leased, lastStop, lastStop, 'BYSCORE')) do
     local token, was, id, key = parts(member)
     if token == lastFence then
@@ -34,6 +35,5 @@ local function again()
     end
   end
   if spare > 0 then redis.pcall('PUBLISH', k.wake, '0') end
-  return head
 end
 

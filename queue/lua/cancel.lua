@@ -1,7 +1,7 @@
 -- cancel: removes a due task, parked or not, or the replacement that a running one
 -- has waiting. It may cancel that run as well: the mark holds for runs up to the last
 -- fence given, for none to come. Or it makes that run of a recurring task the last. It
--- begins with clock, key and traces.
+-- begins with clock, key, waiting and traces.
 -- KEYS[1]  due     zset   id -> due, µs
 -- KEYS[2]  task    hash   id -> record
 -- KEYS[3]  dead    zset   id -> died, µs
@@ -15,8 +15,7 @@
 -- KEYS[11] wake    channel
 -- KEYS[12] cancel  hash   id -> highest fence that is cancelled
 -- KEYS[13] fence   string
--- KEYS[14] done, KEYS[15] result, KEYS[16] progress, KEYS[17] wanted, KEYS[18] ended
---          see traces
+-- KEYS[14] to KEYS[18]  see traces
 -- ARGV[1] id
 -- ARGV[2] due time that the task must have, µs, or '' for any
 -- ARGV[3] "run" cancels a run as well; the record of a running task makes this run the
@@ -24,7 +23,7 @@
 -- returns {the state found (due, leased, dead, done, missing), or "changed" if the
 --         task is due at another time, and the record of one that runs on}
 local due, task, dead, following, fail, crash, stat, parked, turns, blocked, wake, cancel, fence = unpack(KEYS)
-local k = {done = KEYS[14], result = KEYS[15], progress = KEYS[16], wanted = KEYS[17], ended = KEYS[18], task = task}
+local k = traceKeys(14, task)
 local id, at, also = unpack(ARGV)
 local waits = redis.call('ZSCORE', parked, id)
 local score = redis.call('ZSCORE', due, id) or waits
@@ -52,9 +51,7 @@ for _, key in ipairs({fail, crash}) do redis.call('HLEN', key) end
 local key = keyOf(redis.call('HGET', task, id))
 for _, set in ipairs({turns, blocked}) do redis.call('ZCARD', set) end
 traces(k)
-redis.call('ZREM', due, id)
-if waits then redis.call('ZREM', parked, id) end
-if waits and key then redis.call('ZREM', turns, turn(key, waits, id)) end
+takeOut(due, parked, turns, id, key, waits)
 for _, key in ipairs({task, fail, crash}) do redis.call('HDEL', key, id) end
 if k.reported then redis.call('HDEL', k.progress, id) end
 yield(blocked, wake, key)

@@ -24,6 +24,6 @@ local function conflict(k, id, score, mode, record, known)
     if overdue or failed then score = old end
   end
   local wins = changed or mode == 'replace' or mode == 'earliest' and (not old or tonumber(score) < tonumber(old))
-  local key = wins and state == 'due' and keyOf(redis.call('HGET', k.task, id)) or nil
+  local key = wins and state == 'due' and keyOf(known) or nil
   return state, old or '', wins, score, key, key and parked and turn(key, parked, id)
 end

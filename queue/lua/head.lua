@@ -11,6 +11,7 @@ end
 -- else in it, so neighbours that are due together, as those that were enqueued
 -- together are, have theirs printed once.
 local function dueHead(due, now, most)
+  if most <= 4 then return redis.call('ZRANGE', due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES') end
   local ids = redis.call('ZRANGE', due, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, most)
   local head, i, scores = {}, 1, 0
   while i <= #ids and scores < 8 do

@@ -1,4 +1,9 @@
 -- land: the part of settle that writes down what was decided.
+-- All keys are read before one is written: one of another type fails here.
+redis.call('HLEN', task)
+if running or #ended > #gone then
+  for _, set in ipairs({due, dead}) do redis.call('ZCARD', set) end
+end
 redis.call('ZREM', leased, unpack(ended))
 if #gone > 0 then redis.call('HDEL', task, unpack(gone)) end
 if #clear > 0 then

@@ -1,28 +1,26 @@
--- poll: the part of pop that answers a poll for nothing, as most are when a hint
--- has brought all workers at once. The keys and arguments are those of pop, which
--- goes on with plain, wait, and last, lastFence and lastStop of the caller's last pop.
-local last, lastFence, lastStop = string.match(redis.call('GET', KEYS[10]) or '', '^(%d+):(%d+):(%d+)$')
+-- poll: the part of pop that answers a poll for nothing, as most are when a hint has
+-- brought all workers at once, before all that such a poll does not need. The keys
+-- and arguments are those of pop, which goes on with now, extras, earliest, starts,
+-- front and lapses, and with lastFence and lastStop of the caller's last pop and
+-- whether that has reached it.
+local last, lastFence, lastStop = string.match(redis.call('GET', KEYS[6]) or '', '^(%d+):(%d+):(%d+)$')
 if last and tonumber(last) >= tonumber(ARGV[6]) then return {'stale'} end
+local reached, now = not last or lastFence == ARGV[7], clock()
 
--- plain says that the queue has nothing but due and leased tasks: one call tells, and
--- saves a dozen.
-local plain = redis.call('EXISTS', KEYS[4], KEYS[6], KEYS[7], KEYS[8], unpack(KEYS, 13, 22)) == 0
-
--- What tasks have left behind, see traces; some is dropped whenever anyone pops.
-local traced = {done = KEYS[18], result = KEYS[19], progress = KEYS[20], wanted = KEYS[21], ended = KEYS[22], task = KEYS[5]}
-local more = not plain and forget(traces(traced), now, 100)
-
--- wait is how long until a task is due and may be leased, a lease ends, or a lock
--- key may be free; 100 ms at most if there is more to drop.
-local function wait()
-  local due = allowed(tonumber(redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]) or math.huge)
-  local over = tonumber(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]) or math.huge
-  local look = not plain and tonumber(redis.call('ZRANGE', KEYS[16], 0, 0, 'WITHSCORES')[2]) or math.huge
-  local soon = math.min(due, over, look)
-  if more then soon = math.min(soon, now + 100000) end
-  if soon == math.huge then return -1 end
-  return math.max(soon - now, 0)
+-- earliest is the lowest score of a set, or never, and with it the member that has it.
+local function earliest(set)
+  local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')
+  return tonumber(first[2]) or math.huge, first
 end
-local first = wait()
-if first ~= 0 and (not last or lastFence == ARGV[7]) then return {'ok', us(now), first} end
+
+-- extras is how many there are of the keys that most queues do not have: one call
+-- tells, and saves a dozen.
+local extras = redis.call('EXISTS', unpack(KEYS, 9))
+local starts, front = earliest(KEYS[2])
+local lapses = earliest(KEYS[3])
+if extras == 0 and reached then
+  local soon = math.min(starts, lapses)
+  if soon == math.huge then return {'ok', us(now), -1} end
+  if soon > now then return {'ok', us(now), soon - now} end
+end
 

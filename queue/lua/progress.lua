@@ -1,5 +1,5 @@
 -- progress: keeps what a delivery reports of itself, if its lease is held.
--- KEYS[1] leased    zset  <fence>:<due>:<id> -> lease end, µs
+-- KEYS[1] leased    zset  member, see key -> lease end, µs
 -- KEYS[2] progress  hash  id -> JSON
 -- ARGV[1] leased member
 -- ARGV[2] id

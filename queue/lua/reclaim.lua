@@ -46,10 +46,11 @@ local function back(k, fence, id, was, limit, now)
   end
 end
 
--- reclaim ends up to 100 leases that ran out, and returns how many. What is no
--- member of ours is removed.
+-- reclaim ends leases that ran out, a pop's share at most, and returns how many. What
+-- is no member of ours is removed.
+local share = 100
 local function reclaim(k, locks, limit, now)
-  local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, 100)
+  local over = redis.call('ZRANGE', k.leased, '-inf', us(now), 'BYSCORE', 'LIMIT', 0, share)
   if #over == 0 then return 0 end
   redis.call('ZREM', k.leased, unpack(over))
   for _, member in ipairs(over) do

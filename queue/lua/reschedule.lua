@@ -1,5 +1,6 @@
 -- reschedule: moves the due time of a due task, parked or not, or of the
--- replacement that a running one has waiting. It begins with clock, key and schedule.
+-- replacement that a running one has waiting. It begins with clock, key,
+-- waiting and schedule.
 -- KEYS[1] due    zset  id -> due, µs
 -- KEYS[2] task   hash  id -> record
 -- KEYS[3] dead   zset  id -> died, µs
@@ -19,8 +20,7 @@ local waits = redis.call('ZSCORE', parked, id)
 if waits or redis.call('ZSCORE', due, id) then
   local key = keyOf(redis.call('HGET', task, id))
   for _, set in ipairs({due, turns, blocked}) do redis.call('ZCARD', set) end
-  redis.call('ZREM', waits and parked or due, id) -- first: it may run at the memory limit
-  if waits and key then redis.call('ZREM', turns, turn(key, waits, id)) end
+  takeOut(due, parked, turns, id, key, waits) -- first: it may run at the memory limit
   schedule(due, wake, {score, id}, now)
   yield(blocked, wake, key)
   return 'due'

@@ -1,9 +1,13 @@
 -- room: the part of pop that keeps to the queue's limits. The keys and arguments
--- are those of pop, which goes on with now. Without limits it costs one command.
-local paused, running, rate, burst, tat =
-  unpack(redis.call('HMGET', KEYS[11], 'paused', 'running', 'rate', 'burst', 'tat'))
-if paused then return {'paused'} end
-local now = clock()
+-- are those of pop, which goes on with plain: that the queue has nothing but due and
+-- leased tasks.
+local paused, running, rate, burst, tat
+if extras > 0 then
+  paused, running, rate, burst, tat = unpack(redis.call('HMGET', KEYS[13], 'paused', 'running', 'rate', 'burst', 'tat'))
+  if paused then return {'paused'} end
+end
+local limited = running or rate or burst or tat
+local plain = extras == (limited and 1 or 0)
 running, rate, burst = tonumber(running), tonumber(rate), tonumber(burst) or 1
 
 -- The rate is kept by the generic cell rate algorithm as virtual scheduling (ITU-T
@@ -16,8 +20,8 @@ local interval, bucket, ahead = rate and rate > 0 and math.ceil(1e9 / rate), 0, 
 local function charge(n)
   if not interval then return end
   ahead = ahead + n * interval
-  redis.call('HDEL', KEYS[11], 'tat') -- first: it may run at the memory limit
-  redis.call('HSET', KEYS[11], 'tat', us(now + math.floor(ahead / 1000)) .. string.format('.%03d', ahead % 1000))
+  redis.call('HDEL', KEYS[13], 'tat') -- first: it may run at the memory limit
+  redis.call('HSET', KEYS[13], 'tat', us(now + math.floor(ahead / 1000)) .. string.format('.%03d', ahead % 1000))
 end
 
 if interval then

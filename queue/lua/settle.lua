@@ -1,6 +1,6 @@
 -- settle: ends deliveries whose leases are held. What was cancelled and is not done,
 -- or recurs, is gone. It begins with locks, clock, key, schedule, held, cancelled and
--- traces, and goes on with finish, plan and land.
+-- traces, and goes on with plan and land.
 -- KEYS[1] leased zset    member, see key -> lease end, µs
 -- KEYS[2] due    zset    id -> due, µs
 -- KEYS[3] task   hash    id -> record
@@ -12,8 +12,7 @@
 -- KEYS[9] wake   channel
 -- KEYS[10] conf   hash
 -- KEYS[11] cancel hash   id -> highest fence that is cancelled
--- KEYS[12] done, KEYS[13] result, KEYS[14] progress, KEYS[15] wanted, KEYS[16] ended
---         see traces
+-- KEYS[12] to KEYS[16]  see traces
 -- ARGV[1] how many deliveries
 -- ARGV[2] and further: their leased members; then 4 for each that is not just
 --         acknowledged: its position from 1, action (drop, retry, release, bury,
@@ -24,16 +23,14 @@
 -- The last ARGV: terms of the locks, of package lock, if any has a lock key
 -- returns the positions, from 1, of the deliveries whose lease is not held
 local leased, due, task, dead, following, fail, crash, stat, wake, conf, cancel = unpack(KEYS)
-local traced = {done = KEYS[12], result = KEYS[13], progress = KEYS[14], wanted = KEYS[15], ended = KEYS[16], task = task}
+local traced = traceKeys(12, task)
 local n, now = tonumber(ARGV[1]), clock()
 -- Most queues have none of these, and one call tells.
-local plain = redis.call('EXISTS', following, fail, crash, unpack(KEYS, 11)) == 0
+local plain = redis.call('EXISTS', following, fail, crash, unpack(KEYS, 10)) == 0
 local replaced = not plain and redis.call('HLEN', following) > 0
 local failing, crashing = not plain and redis.call('HLEN', fail) > 0, not plain and redis.call('HLEN', crash) > 0
 local cancels = not plain and redis.call('HLEN', cancel) > 0
 if not plain then traces(traced) end
 local marked = replaced or failing or crashing or cancels or traced.waited
-for _, set in ipairs({leased, due, dead}) do redis.call('ZCARD', set) end
-redis.call('HLEN', task)
-local running = tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
+local running = not plain and tonumber(redis.pcall('HGET', conf, 'running')) -- an error is no limit
 

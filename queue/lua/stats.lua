@@ -1,6 +1,6 @@
 -- stats: counts a queue's tasks by state.
 -- KEYS[1] due    zset  id -> due, µs
--- KEYS[2] leased zset  <fence>:<due>:<id> -> lease end, µs
+-- KEYS[2] leased zset  member, see key -> lease end, µs
 -- KEYS[3] dead   zset  id -> died, µs
 -- KEYS[4] conf   hash
 -- KEYS[5] stat   hash  counters

@@ -1,8 +1,18 @@
--- traces: the part of scripts about what a task leaves behind when it ends. k holds
--- the keys done (zset), wanted (zset), result, progress, ended (hashes), task.
---   done    id -> when the kept record may be dropped, µs
---   wanted  id that is waited for -> when that, or its entry in ended, is forgotten, µs
---   ended   id -> <when, µs>:<action>:<result or error>; also the channel that tells of it
+-- traces: the part of scripts about what a task leaves behind when it ends, in keys
+-- that follow each other:
+--   done     zset  id -> when the kept record may be dropped, µs
+--   result   hash  id -> JSON
+--   progress hash  id -> JSON
+--   wanted   zset  id that is waited for -> when that, or its entry in ended, is
+--                  forgotten, µs
+--   ended    hash  id -> <when, µs>:<action>:<result or error>; also the channel that
+--                  tells of it
+
+-- traceKeys are the keys from the first on, and task.
+local function traceKeys(first, task)
+  local done, result, progress, wanted, ended = unpack(KEYS, first, first + 4)
+  return {done = done, result = result, progress = progress, wanted = wanted, ended = ended, task = task}
+end
 
 -- traces notes which there are, in one call if there are none, and fails if one is
 -- of another type.

@@ -5,17 +5,13 @@
 -- KEYS[3] task      hash  id -> record
 -- KEYS[4] fail      hash  id -> <failures>:<error>
 -- KEYS[5] crash     hash  id -> crashes
--- KEYS[6] done      zset  see traces
--- KEYS[7] result    hash  id -> JSON
--- KEYS[8] progress  hash  id -> JSON
--- KEYS[9] wanted    zset  see traces
--- KEYS[10] ended    hash  see traces
+-- KEYS[6] to KEYS[10]   see traces
 -- ARGV    id, and what this script answered to the last look for the same task; at
 --         the first look "first"
 -- returns for each {"waiting", what to give at the next look}, {action, result or
 --         error}, {"crash"} or {"missing"}
 local due, dead, task, fail, crash = unpack(KEYS)
-local k = {done = KEYS[6], result = KEYS[7], progress = KEYS[8], wanted = KEYS[9], ended = KEYS[10], task = task}
+local k = traceKeys(6, task)
 local now, ids, answer, waiting, entries = clock(), {}, {}, {}, {}
 for _, hash in ipairs({fail, crash}) do redis.call('HLEN', hash) end
 traces(k)

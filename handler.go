@@ -91,7 +91,8 @@ type Task struct {
 	// Every makes the task recur: when a worker has run it, it is due again at the
 	// next tick of this schedule, under the same ID and never twice at a time. It
 	// is read by workers, as package worker says; a queue only keeps it, and its
-	// first run is when Enqueue says. Such a task needs an ID. At most 200 bytes. Default: the task runs once.
+	// first run is when Enqueue says. Such a task needs an ID. At most 200 bytes.
+	// Default: the task runs once.
 	Every string
 
 	// Grace is how late an attempt at a recurring task may start, counted from

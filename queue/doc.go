@@ -56,9 +56,9 @@
 // slot, no attempt, no look at it. Settling the task that runs, whatever the action,
 // or releasing the lease that the application has, hands the key over in the same
 // script and hints it, once however many. Where a holder died, or a waiter, a pop looks
-// when its lease, its TTL or its grant has ended. A task that is to be retried lets the next have its turn, unless it is due
-// earlier. Who waits for the lock in the application goes before the tasks: one that
-// is always waited for lets none run.
+// when its lease, its TTL or its grant has ended. A task that is to be retried lets the
+// next have its turn, unless it is due earlier. Who waits for the lock in the
+// application goes before the tasks: one that is always waited for lets none run.
 //
 // # Recurring tasks
 //
@@ -85,9 +85,11 @@
 //	…blocked zset    lock key that tasks are parked for → when to look whether it is free
 //	…dead    zset    id → when it died
 //	…done    zset    id → when its record is forgotten
-//	…task    hash    id → record, see below; exists exactly while the id is in one of the above
-//	…next    hash    id → <due>:<record> that takes a running task's place when it settles, or - if
-//	                 nothing does, for a recurring one that was cancelled
+//	…task    hash    id → record, see below; exists exactly while the id is in one of
+//	                 the above
+//	…next    hash    id → <due>:<record> that takes a running task's place when it
+//	                 settles, or - if nothing does, for a recurring one that was
+//	                 cancelled
 //	…fail    hash    id → <failed attempts>:<last error>
 //	…crash   hash    id → leases in a row that ran out
 //	…cancel  hash    id → the highest fence of a run that is cancelled; as long as that is leased
@@ -102,18 +104,17 @@
 //	                 Who waits for one is in …{line}:lock and …{alive}:lock, and …lock:{line}:<name>
 //	…pop:<i> string  <number>:<fence>:<lease end> of the last pop of one Queue value
 //	…trial   string  <µs when it ends>:<leased member> of the task on its last chance
-//	…conf    hash    paused; of the limits running, rate and burst; tat, the theoretical arrival
-//	                 time of the rate, µs with three decimals
+//	…conf    hash    paused; of the limits running, rate and burst; tat, the theoretical
+//	                 arrival time of the rate, µs with three decimals
 //	…stat    hash    counters
 //	…wake    channel µs until the head of due, when that moves earlier; a word for now;
 //	                 or "cancel <fence> <id>" of a run that is cancelled
 //
 // A record is a version byte, the lock key if there is one, and CBOR; it is written
 // once and never changed by a delivery, so a retry does not carry the payload again.
-// A leased member
-// spells its own token: settling and extending are operations on that exact
-// member, which a stale holder cannot name. It also carries the due time, so
-// that a task that comes back keeps its place.
+// A leased member spells its own token: settling and extending are operations on that
+// exact member, which a stale holder cannot name. It also carries the due time, so that
+// a task that comes back keeps its place.
 //
 // # Guarantees
 //
@@ -159,12 +160,14 @@
 // A pending task takes some 280 bytes of Redis with an ID of 12 bytes and a
 // payload of 80. What costs Redis most in a script is to print a score, so tasks
 // that are due together, or were popped together, are the cheapest: bench/README.md
-// has figures. A queue without limits pays nothing for them. With one a pop takes
-// two or three commands more, and each end of a task at the limit of running ones
-// wakes every worker that waits, as does a rate, 200 times a second at most unless
-// its burst is too small for that. A kept task takes some 260 bytes with a payload of
-// 20 and a result of one. Where nothing is kept, waited for or reported, none of that
-// is paid for.
+// has figures.
+//
+// A queue that has only due and leased tasks pays for the rest with one EXISTS in each
+// pop and each settlement. Where there is anything else, dead tasks and limits among
+// it, a pop takes up to a dozen commands more. Each end of a task at the limit of
+// running ones wakes every worker that waits, as does a rate, 200 times a second at
+// most unless its burst is too small for that. A kept task takes some 260 bytes with a
+// payload of 20 and a result of one.
 //
 // # Caveats
 //

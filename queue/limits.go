@@ -28,8 +28,8 @@ type Limits struct {
 	// server's clock, there are never more than Burst + Rate × t. Counted is
 	// what is popped, be it run, given back or run again; a pop that is repeated
 	// because its reply was lost counts once, but for what it gives back because it
-	// asks for less. At most 1,000,000; Burst / Rate is
-	// at most 30 days. Default: no limit.
+	// asks for less. At most 1,000,000; Burst / Rate is at most 30 days. Default: no
+	// limit.
 	Rate float64
 
 	// Burst is how many tasks may be handed out at once when there were none for
@@ -40,10 +40,10 @@ type Limits struct {
 }
 
 // SetLimits sets the limits of the queue, in place of all that it had, for whoever
-// pops from now on: to change one, change what [Queue.Limits] returns; workers that wait are woken. What is leased goes on, also if
-// that is more than there may be now. After an error it is not known whether they
-// have been set, unless the error shows that Redis refused; to set them again is
-// harmless.
+// pops from now on: to change one, change what [Queue.Limits] returns. Workers that
+// wait are woken. What is leased goes on, also if that is more than there may be now.
+// After an error it is not known whether they have been set, unless the error shows
+// that Redis refused; to set them again is harmless.
 //
 // A rate that is changed goes on from where it was: there is no new burst, but
 // neither is there a wait of more than one task at the new rate. That is also

@@ -107,8 +107,8 @@
 //
 // A kind over its limit is popped like any other and given back: with ten thousand
 // such tasks due that is 200 calls a second of a worker, for as long as they are.
-// What is given back has a later due time, from which a Grace is counted. A kind that is often over its limit is
-// better off in a queue of its own, with queue.Limits.
+// What is given back has a later due time, from which a Grace is counted. A kind that
+// is often over its limit is better off in a queue of its own, with queue.Limits.
 //
 // A handler that ignores its context, also if it was cancelled, keeps its slot and
 // its lease for as long as it runs. A worker that is killed leaves its tasks to

@@ -24,10 +24,10 @@ type Source interface {
 	// that were cancelled, whose leases it extends too. Repeating it is harmless.
 	Extend(ctx context.Context, ds []*duly.Delivery, lease time.Duration) (lost, cancelled []*duly.Delivery, err error)
 
-	// Settle ends deliveries, and returns those whose lease is no longer held:
-	// for them it changes nothing. One that was cancelled is dropped, unless it is
-	// acknowledged; one that is repeated without an error is acknowledged then. After an error it may be called again; what had been settled
-	// is then reported as lost.
+	// Settle ends deliveries, and returns those whose lease is no longer held: for
+	// them it changes nothing. One that was cancelled is dropped, unless it is
+	// acknowledged; one that is repeated without an error is acknowledged then. After
+	// an error it may be called again; what had been settled is then reported as lost.
 	Settle(ctx context.Context, ss []duly.Settlement) (lost []*duly.Delivery, err error)
 
 	// Progress keeps what a delivery reports of itself, as duly.Reporter says.

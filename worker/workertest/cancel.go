@@ -51,10 +51,10 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 	return state, nil
 }
 
-// Reschedule makes a due task, parked or not, due at another time: one option, [In] or [At]. It
-// returns the state that it found: Due means that the task was moved. Of a
-// Leased task the replacement is moved, if there is one; Dead, Done and Missing
-// ones are left alone.
+// Reschedule makes a due task, parked or not, due at another time: one option, [In] or
+// [At]. It returns the state that it found: Due means that the task was moved. Of a
+// Leased task the replacement is moved, if there is one; Dead, Done and Missing ones
+// are left alone.
 func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	o, err := enqueueOptionsOf([]EnqueueOption{when})
 	if err == nil && !o.timed {

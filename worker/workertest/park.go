@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// unclaimed is how long a task may be the next to hold a lock key, and not be
-// popped, before others are looked at, as in a queue.
-const unclaimed = time.Second
+// unclaimed is how long a task may be due whose turn it is, as in a queue, until its
+// key is looked at again. If it is cancelled or moved, that is done at once.
+const unclaimed = time.Minute
 
 // blocked reports whether another holds the lock key of a task.
 func (s *Source) blocked(e *entry) bool { return s.holders[e.task.LockKey] != nil }
@@ -61,12 +61,21 @@ func (s *Source) look(now time.Time) {
 	}
 }
 
-func (s *Source) unpark(key string) bool {
+// unpark makes due the first of those that wait for a key, and reports whether there
+// are more.
+func (s *Source) unpark(key string) (more bool) {
+	var first *entry
 	for _, e := range *s.states[Parked] {
-		if e.task.LockKey == key {
-			s.move(e, Due, e.at)
-			return true
+		switch {
+		case e.task.LockKey != key:
+		case first != nil:
+			more = true
+		default:
+			first = e
 		}
 	}
-	return false
+	if first != nil {
+		s.move(first, Due, first.at)
+	}
+	return more
 }

@@ -88,8 +88,18 @@ func encodeReport(v any) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if len(raw) > MaxResult {
-		return nil, fmt.Errorf("%w: %d bytes, over %d", ErrResultTooLarge, len(raw), MaxResult)
+	if err := CheckReport(raw); err != nil {
+		return nil, err
 	}
 	return raw, nil
+}
+
+// CheckReport checks that a result or a progress is of at most [MaxResult] bytes;
+// the error matches [ErrResultTooLarge]. It does not look whether they are JSON. It
+// is for those who implement a source.
+func CheckReport(report []byte) error {
+	if len(report) > MaxResult {
+		return fmt.Errorf("%w: %d bytes, over %d", ErrResultTooLarge, len(report), MaxResult)
+	}
+	return nil
 }

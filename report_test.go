@@ -45,6 +45,15 @@ func TestAResultThatCannotBeSetLeavesTheOneBefore(t *testing.T) {
 	}
 }
 
+func TestCheckReportBoundsTheSizeAlone(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]error{0: nil, duly.MaxResult: nil, duly.MaxResult + 1: duly.ErrResultTooLarge} {
+		if err := duly.CheckReport(make([]byte, size)); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
 // A reporter is a duly.Reporter that remembers.
 type reporter struct {
 	got string

@@ -2,8 +2,8 @@
 // when they are due, and records what became of them.
 //
 // There are only a few types. A [Queue] is a named set of tasks. A [Receipt]
-// answers an Enqueue. An [Info] shows a task as it stands in the queue. An [Ended]
-// tells one who waited for it how it ended. What is handed out is a
+// answers an Enqueue. An [Info] shows a task as it stands in the queue. A
+// [duly.Ended] tells one who waited for it how it ended. What is handed out is a
 // [duly.Delivery], and what ends it a [duly.Settlement].
 //
 //	orders, err := queue.New(rdb, "orders", queue.Config{})

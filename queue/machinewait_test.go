@@ -53,12 +53,12 @@ func (s *machine) wait(rt *rapid.T) {
 	default:
 		defer w.cancel()
 		w.run(ctx, s.q)
-		want, t := queue.ErrNotFound.Error(), s.m.tasks[id]
+		want, t := duly.ErrNotFound.Error(), s.m.tasks[id]
 		switch {
 		case state == queue.Done:
 			want = "ack: " + t.result
 		case state == queue.Dead && t.crashes > 0:
-			want = "bury: " + queue.ErrCrashed.Error()
+			want = "bury: " + duly.ErrCrashed.Error()
 		case state == queue.Dead:
 			want = "bury: test"
 		}
@@ -69,8 +69,8 @@ func (s *machine) wait(rt *rapid.T) {
 func (w *modelWait) run(ctx context.Context, q *queue.Queue) {
 	ended, err := q.Wait(ctx, w.id)
 	switch {
-	case errors.Is(err, queue.ErrNotFound):
-		w.answer <- queue.ErrNotFound.Error()
+	case errors.Is(err, duly.ErrNotFound):
+		w.answer <- duly.ErrNotFound.Error()
 	case err != nil:
 		w.answer <- err.Error()
 	case ended.Err != nil:

@@ -149,10 +149,10 @@ func TestABatchOfAllThereIs(t *testing.T) {
 			case u.action == "repeat failed" && u.fate == "replaced":
 				ended = duly.Repeated
 			case u.action == "repeat failed":
-				ended = queue.Cancelled
+				ended = duly.Cancelled
 			}
 		case (u.fate == "cancelled" || u.fate == "last") && !acks:
-			want, ended = queue.Missing, queue.Cancelled
+			want, ended = queue.Missing, duly.Cancelled
 			if u.action == duly.Repeated {
 				ended = duly.Acked
 			}

@@ -231,7 +231,7 @@ func (m *model) reclaim(now span) {
 		}
 		if t.crashes++; t.crashes >= m.limit {
 			t.state, t.end = queue.Dead, now
-			m.end(id, "bury: "+queue.ErrCrashed.Error())
+			m.end(id, "bury: "+duly.ErrCrashed.Error())
 		}
 	}
 }

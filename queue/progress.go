@@ -24,8 +24,8 @@ func (q *Queue) report(ctx context.Context, d *duly.Delivery, progress []byte) e
 	if d == nil || len(progress) == 0 {
 		return fmt.Errorf("%w: no delivery or no progress", ErrInvalid)
 	}
-	if err := checkReport(progress); err != nil {
-		return err
+	if err := duly.CheckReport(progress); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	lease := members(1, func(int) *duly.Delivery { return d })[0]
 	got, err := q.run(ctx, progressScript, q.keys.forProgress(), lease, d.ID, progress)
@@ -33,12 +33,4 @@ func (q *Queue) report(ctx context.Context, d *duly.Delivery, progress []byte) e
 		err = duly.ErrLeaseLost
 	}
 	return err
-}
-
-// checkReport checks the size of a result or a progress.
-func checkReport(report []byte) error {
-	if len(report) > duly.MaxResult {
-		return fmt.Errorf("%w: %w: %d bytes, over %d", ErrInvalid, duly.ErrResultTooLarge, len(report), duly.MaxResult)
-	}
-	return nil
 }

@@ -150,7 +150,7 @@ func TestWhenItsTimeIsOverADoneTaskIsMissingToEveryVerb(t *testing.T) {
 	must(t, err)
 	equal(t, "reschedule", state, queue.Missing)
 	_, err = c.q.Wait(ctx, "x")
-	wants(t, err, queue.ErrNotFound)
+	wants(t, err, duly.ErrNotFound)
 	receipt := c.enqueue(t, "x")
 	equal(t, "receipt", []any{receipt.Outcome, receipt.State}, []any{queue.Added, queue.Missing})
 	c.wantState(t, queue.Due, "x")

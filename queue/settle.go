@@ -127,8 +127,8 @@ func checkSettlement(s *duly.Settlement) error {
 		return fmt.Errorf("%w: due again in %v", ErrInvalid, s.In)
 	}
 	if s.Action == duly.Acked || s.Action == duly.Repeated {
-		if err := checkReport(s.Result); err != nil {
-			return fmt.Errorf("result of %.512q: %w", s.Delivery.ID, err)
+		if err := duly.CheckReport(s.Result); err != nil {
+			return fmt.Errorf("result of %.512q: %w: %w", s.Delivery.ID, ErrInvalid, err)
 		}
 	}
 	_, err := delay(s.In)

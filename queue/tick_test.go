@@ -61,8 +61,8 @@ func TestARecurringTaskIsExclusiveAndLetsItsLockKeyGoWithEachTick(t *testing.T) 
 // the same: it is gone when the run is over. What was done is told to those who wait.
 func TestACancelledTickIsTheLastAndWhatItBroughtStands(t *testing.T) {
 	t.Parallel()
-	one := queue.Ended{ID: "x", Action: duly.Acked, Result: []byte("1")}
-	none := queue.Ended{ID: "x", Action: queue.Cancelled}
+	one := duly.Ended{ID: "x", Action: duly.Acked, Result: []byte("1")}
+	none := duly.Ended{ID: "x", Action: duly.Cancelled}
 	verbs := map[string]func(*rig, *testing.T) (queue.State, error){
 		"cancel":         func(r *rig, t *testing.T) (queue.State, error) { return r.q.Cancel(t.Context(), "x") },
 		"cancel running": func(r *rig, t *testing.T) (queue.State, error) { return r.q.CancelRunning(t.Context(), "x") },
@@ -74,7 +74,7 @@ func TestACancelledTickIsTheLastAndWhatItBroughtStands(t *testing.T) {
 	}
 	ends := map[string]struct {
 		how  duly.Settlement
-		want queue.Ended
+		want duly.Ended
 	}{
 		"ticked":   {duly.Settlement{Action: duly.Repeated, Result: []byte("1")}, one},
 		"acked":    {duly.Settlement{Action: duly.Acked, Result: []byte("1")}, one},
@@ -141,13 +141,13 @@ func TestWaitReturnsWhenTheRunOfARecurringTaskIsOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		result string
 		reason error
-		want   queue.Ended
+		want   duly.Ended
 	}{
-		"done":      {"", nil, queue.Ended{ID: "x", Action: duly.Acked}},
-		"result":    {`{"sum":42}`, nil, queue.Ended{ID: "x", Action: duly.Acked, Result: []byte(`{"sum":42}`)}},
-		"failed":    {"7", errors.New("declined"), queue.Ended{ID: "x", Action: duly.Repeated, Err: errors.New("declined")}},
-		"was late":  {"", duly.ErrSkipped, queue.Ended{ID: "x", Action: duly.Repeated, Err: duly.ErrSkipped}},
-		"no reason": {"", errors.New(""), queue.Ended{ID: "x", Action: duly.Repeated}},
+		"done":      {"", nil, duly.Ended{ID: "x", Action: duly.Acked}},
+		"result":    {`{"sum":42}`, nil, duly.Ended{ID: "x", Action: duly.Acked, Result: []byte(`{"sum":42}`)}},
+		"failed":    {"7", errors.New("declined"), duly.Ended{ID: "x", Action: duly.Repeated, Err: errors.New("declined")}},
+		"was late":  {"", duly.ErrSkipped, duly.Ended{ID: "x", Action: duly.Repeated, Err: duly.ErrSkipped}},
+		"no reason": {"", errors.New(""), duly.Ended{ID: "x", Action: duly.Repeated}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +167,7 @@ func TestWaitReturnsWhenTheRunOfARecurringTaskIsOver(t *testing.T) {
 				next.still(t, r, "the end of the run before")
 				_, err := r.q.Cancel(t.Context(), "x")
 				must(t, err)
-				equal(t, "the next", next.get(t).Action, queue.Cancelled)
+				equal(t, "the next", next.get(t).Action, duly.Cancelled)
 			})
 		})
 	}

@@ -2,61 +2,10 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dulyhq/duly"
 )
-
-// ErrNotFound means that there is no task of this ID: it was never there, or it
-// ended before the call and was not kept.
-var ErrNotFound = errors.New("no such task")
-
-// ErrCrashed is why a task ended that was buried because its leases ran out too
-// often: its workers died or hung.
-var ErrCrashed = errors.New("its workers crashed too often")
-
-// Cancelled is how a task ended that was cancelled, before or while it ran, or
-// removed.
-const Cancelled duly.Action = "cancel"
-
-// An Ended tells how a task ended.
-type Ended struct {
-	// ID is the task's.
-	ID string
-
-	// Action is what ended it: Acked, which means that it is done, Dropped, Buried
-	// or Cancelled; or Repeated if the run of a recurring task was not done.
-	Action duly.Action
-
-	// Result is what a task that is done has brought, as JSON, or nil.
-	Result []byte
-
-	// Err is why the task was dropped, buried or repeated, as far as that is known.
-	// It matches [duly.ErrExpired], [duly.ErrSkipped] or [ErrCrashed] if it was that;
-	// else it has the text of the handler's error, cut at 1,024 bytes, and matches
-	// nothing.
-	Err error
-}
-
-// Decode decodes the result of a task that is done. It leaves v alone if there is
-// none. If the task ended in another way the error says so and wraps Err.
-func (e Ended) Decode(v any) error {
-	switch {
-	case e.Action != duly.Acked && e.Err != nil:
-		return fmt.Errorf("queue: task %q ended by %s: %w", e.ID, e.Action, e.Err)
-	case e.Action != duly.Acked:
-		return fmt.Errorf("queue: task %q ended by %s", e.ID, e.Action)
-	case e.Result == nil:
-		return nil
-	}
-	if err := json.Unmarshal(e.Result, v); err != nil {
-		return fmt.Errorf("queue: result of task %q: %w", e.ID, err)
-	}
-	return nil
-}
 
 // Wait returns how the task of an ID ends, once it has: at once for one that is
 // done and kept, or dead. A task that is retried has not ended. Nor has one that is
@@ -64,9 +13,9 @@ func (e Ended) Decode(v any) error {
 // place, for that is now the task of this ID. Of a recurring task it is the run that
 // is next, or goes on, whose end is waited for.
 //
-// The error matches [ErrNotFound] if there is no such task, or that of ctx. If the
-// first look at the task fails, so does Wait; later it outlasts whatever becomes of
-// the connection.
+// The error matches [duly.ErrNotFound] if there is no such task, or that of ctx. If
+// the first look at the task fails, so does Wait; later it outlasts whatever becomes
+// of the connection.
 //
 // A task need not be kept to be waited for, but one that ends before Wait has looked
 // is not found: give it a Retain if it is waited for right after it was enqueued or
@@ -78,7 +27,7 @@ func (e Ended) Decode(v any) error {
 //
 // All calls through one Queue value share a subscription and their looks, 200 a
 // round trip. Both end soon after the last call.
-func (q *Queue) Wait(ctx context.Context, id string) (Ended, error) {
+func (q *Queue) Wait(ctx context.Context, id string) (duly.Ended, error) {
 	err := checkText("task ID", id, MaxID)
 	if err == nil {
 		err = ctx.Err()
@@ -96,7 +45,7 @@ func (q *Queue) Wait(ctx context.Context, id string) (Ended, error) {
 			err = ctx.Err()
 		}
 	}
-	return Ended{}, fmt.Errorf("queue: wait for %.512q in %q: %w", id, q.name, err)
+	return duly.Ended{}, fmt.Errorf("queue: wait for %.512q in %q: %w", id, q.name, err)
 }
 
 // look looks at the tasks of waiters, and tells those whose task has ended.
@@ -118,7 +67,7 @@ func (q *Queue) look(ctx context.Context, batch []*waiter) error {
 		case "waiting":
 			w.seen = answer.text(1)
 		case "missing":
-			w.err, w.known = ErrNotFound, true
+			w.err, w.known = duly.ErrNotFound, true
 		default:
 			w.ended, w.known = readEnded(w.id, answer.text(0), answer.text(1)), true
 		}
@@ -126,25 +75,18 @@ func (q *Queue) look(ctx context.Context, batch []*waiter) error {
 	return nil
 }
 
-func readEnded(id, word, text string) Ended {
-	ended := Ended{ID: id, Action: duly.Action(word)}
+func readEnded(id, word, text string) duly.Ended {
+	ended := duly.Ended{ID: id, Action: duly.Action(word)}
 	switch ended.Action {
 	case duly.Acked:
 		if text != "" {
 			ended.Result = []byte(text)
 		}
 	case "crash":
-		ended.Action, ended.Err = duly.Buried, ErrCrashed
+		ended.Action, ended.Err = duly.Buried, duly.ErrCrashed
 	case duly.Buried, duly.Dropped, duly.Repeated:
 		_, why := decodeFailure(text)
-		switch {
-		case strings.HasPrefix(why, duly.ErrExpired.Error()):
-			ended.Err = duly.ErrExpired
-		case why == duly.ErrSkipped.Error():
-			ended.Err = duly.ErrSkipped
-		case why != "":
-			ended.Err = errors.New(why)
-		}
+		ended.Err = duly.Why(why)
 	}
 	return ended
 }

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -16,7 +15,7 @@ import (
 
 // A waiting is a Wait that goes on beside its test.
 type waiting struct {
-	ended queue.Ended
+	ended duly.Ended
 	err   error
 	at    time.Time
 	over  chan struct{}
@@ -45,7 +44,7 @@ func (r *rig) awaitLooks(t *testing.T, n int) {
 }
 
 // get returns how the task has ended.
-func (w *waiting) get(t *testing.T) queue.Ended {
+func (w *waiting) get(t *testing.T) duly.Ended {
 	t.Helper()
 	select {
 	case <-w.over:
@@ -66,7 +65,7 @@ func (w *waiting) still(t *testing.T, r *rig, after string) {
 	other := r.wait(t, t.Context(), r.q.Looked()+1, probe.ID)
 	_, err = r.q.Cancel(t.Context(), probe.ID)
 	must(t, err)
-	equal(t, "probe", other.get(t).Action, queue.Cancelled)
+	equal(t, "probe", other.get(t).Action, duly.Cancelled)
 	select {
 	case <-w.over:
 		t.Fatalf("Wait has returned %+v, %v after %s", w.ended, w.err, after)
@@ -86,38 +85,38 @@ func TestWaitReturnsWhenTheTaskEndedWithItsResultOrError(t *testing.T) {
 	}
 	cases := map[string]struct {
 		end  func(*testing.T, *rig)
-		want queue.Ended
+		want duly.Ended
 		is   error
 	}{
-		"acked": {settle(duly.Settlement{Action: duly.Acked}), queue.Ended{Action: duly.Acked}, nil},
+		"acked": {settle(duly.Settlement{Action: duly.Acked}), duly.Ended{Action: duly.Acked}, nil},
 		"acked with a result": {
 			settle(duly.Settlement{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")}),
-			queue.Ended{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")},
+			duly.Ended{Action: duly.Acked, Result: []byte("{\"a\":\"1:2\\n\"}")},
 			nil,
 		},
-		"dropped":             {settle(duly.Settlement{Action: duly.Dropped}), queue.Ended{Action: duly.Dropped}, nil},
-		"dropped for a cause": {settle(duly.Settlement{Action: duly.Dropped, Err: boom}), queue.Ended{Action: duly.Dropped, Err: errors.New("boom: at  once")}, nil},
-		"buried":              {settle(duly.Settlement{Action: duly.Buried, Err: boom}), queue.Ended{Action: duly.Buried, Err: errors.New("boom: at  once")}, nil},
-		"expired and buried":  {settle(duly.Settlement{Action: duly.Buried, Err: duly.ErrExpired}), queue.Ended{Action: duly.Buried, Err: duly.ErrExpired}, duly.ErrExpired},
-		"expired and dropped": {settle(duly.Settlement{Action: duly.Dropped, Err: duly.ErrExpired}), queue.Ended{Action: duly.Dropped, Err: duly.ErrExpired}, duly.ErrExpired},
+		"dropped":             {settle(duly.Settlement{Action: duly.Dropped}), duly.Ended{Action: duly.Dropped}, nil},
+		"dropped for a cause": {settle(duly.Settlement{Action: duly.Dropped, Err: boom}), duly.Ended{Action: duly.Dropped, Err: errors.New("boom: at  once")}, nil},
+		"buried":              {settle(duly.Settlement{Action: duly.Buried, Err: boom}), duly.Ended{Action: duly.Buried, Err: errors.New("boom: at  once")}, nil},
+		"expired and buried":  {settle(duly.Settlement{Action: duly.Buried, Err: duly.ErrExpired}), duly.Ended{Action: duly.Buried, Err: duly.ErrExpired}, duly.ErrExpired},
+		"expired and dropped": {settle(duly.Settlement{Action: duly.Dropped, Err: duly.ErrExpired}), duly.Ended{Action: duly.Dropped, Err: duly.ErrExpired}, duly.ErrExpired},
 		"cancelled": {func(t *testing.T, r *rig) {
 			_, err := r.q.Cancel(t.Context(), "x")
 			must(t, err)
-		}, queue.Ended{Action: queue.Cancelled}, nil},
+		}, duly.Ended{Action: duly.Cancelled}, nil},
 		"removed": {func(t *testing.T, r *rig) {
 			_, err := r.q.Remove(t.Context(), "x", r.get(t, "x").At)
 			must(t, err)
-		}, queue.Ended{Action: queue.Cancelled}, nil},
+		}, duly.Ended{Action: duly.Cancelled}, nil},
 		"crashed too often": {func(t *testing.T, r *rig) {
 			for range 3 {
 				r.lapse(t, r.popOne(t, "x"))
 			}
 			equal(t, "popped", ids(r.pop(t, 9)), []string{})
-		}, queue.Ended{Action: duly.Buried, Err: queue.ErrCrashed}, queue.ErrCrashed},
+		}, duly.Ended{Action: duly.Buried, Err: duly.ErrCrashed}, duly.ErrCrashed},
 		"lost its record": {func(t *testing.T, r *rig) {
 			must(t, r.HDel(t.Context(), r.key("task"), "x").Err())
 			equal(t, "popped", ids(r.pop(t, 9)), []string{})
-		}, queue.Ended{Action: duly.Buried, Err: queue.ErrCrashed}, nil},
+		}, duly.Ended{Action: duly.Buried, Err: duly.ErrCrashed}, nil},
 	}
 	onEach(t, func(t *testing.T, main *rig) {
 		for name, c := range cases {
@@ -163,10 +162,10 @@ func TestWaitSaysNotFoundForATaskThatWasNeverThereOrHasLeftNothing(t *testing.T)
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		_, err := r.q.Wait(t.Context(), "never")
-		wants(t, err, queue.ErrNotFound)
+		wants(t, err, duly.ErrNotFound)
 		r.settle(t, duly.Acked, r.leased(t, "gone")["gone"])
 		_, err = r.q.Wait(t.Context(), "gone")
-		wants(t, err, queue.ErrNotFound)
+		wants(t, err, duly.ErrNotFound)
 	})
 }
 
@@ -215,7 +214,7 @@ func TestTheEndOfAnEarlierTaskIsNotThatOfANewOneOfItsID(t *testing.T) {
 		r.ack(t, r.popOne(t, "x"), "1")
 		equal(t, "first", string(first.get(t).Result), "1")
 		_, err := r.q.Wait(t.Context(), "x")
-		wants(t, err, queue.ErrNotFound)
+		wants(t, err, duly.ErrNotFound)
 		r.enqueue(t, "x")
 		second := r.wait(t, t.Context(), 1, "x")
 		must(t, r.Publish(t.Context(), r.key("ended"), "x").Err()) // has it look again
@@ -275,7 +274,7 @@ func TestAWaitWhoseFirstLookFailsSaysSo(t *testing.T) {
 	server.Kill()
 	t.Cleanup(server.Restart) // for the check of the keys
 	_, err := r.q.Wait(t.Context(), "x")
-	if err == nil || errors.Is(err, queue.ErrNotFound) {
+	if err == nil || errors.Is(err, duly.ErrNotFound) {
 		t.Fatalf("got %v without Redis", err)
 	}
 }
@@ -306,20 +305,4 @@ func TestAFullRedisStillLetsTasksBeWaitedFor(t *testing.T) {
 	w := r.wait(t, t.Context(), 1, "x")
 	r.ack(t, r.popOne(t, "x"), "1")
 	equal(t, "result", string(w.get(t).Result), "1")
-}
-
-func TestDecodeReadsTheResultOrSaysHowTheTaskEnded(t *testing.T) {
-	t.Parallel()
-	var got struct{ N int }
-	must(t, queue.Ended{Action: duly.Acked, Result: []byte(`{"N":3}`)}.Decode(&got))
-	must(t, queue.Ended{Action: duly.Acked}.Decode(&got))
-	equal(t, "decoded", got.N, 3)
-	wants(t, queue.Ended{Action: duly.Buried, Err: duly.ErrExpired}.Decode(&got), duly.ErrExpired)
-	if err := (queue.Ended{Action: queue.Cancelled}).Decode(&got); err == nil {
-		t.Error("a cancelled task has a result")
-	}
-	var syntax *json.SyntaxError
-	if err := (queue.Ended{Action: duly.Acked, Result: []byte("{")}).Decode(&got); !errors.As(err, &syntax) {
-		t.Errorf("broken JSON: %v", err)
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly"
 )
 
 // Times of those that wait for a task to end.
@@ -46,7 +48,7 @@ type waiter struct {
 
 	seen   string // what the last look answered
 	known  bool
-	ended  Ended
+	ended  duly.Ended
 	err    error
 	queued bool // in next; guarded by the mu of waits
 	gone   bool // likewise

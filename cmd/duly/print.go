@@ -198,7 +198,7 @@ func taskObject(t *queue.Info, payload bool) map[string]any {
 }
 
 // ended tells how a task has ended: of one that is done, as text, the result alone.
-func (p printer) ended(e queue.Ended) error {
+func (p printer) ended(e duly.Ended) error {
 	if !p.json {
 		if e.Result == nil {
 			return nil

@@ -6,14 +6,13 @@ import (
 	"fmt"
 
 	"github.com/dulyhq/duly"
-	"github.com/dulyhq/duly/queue"
 )
 
 // Exit statuses of wait for tasks that were not done.
-var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, queue.Cancelled: 5}
+var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, duly.Cancelled: 5}
 
 // endedError is how a task ended that was not done.
-type endedError struct{ queue.Ended }
+type endedError struct{ duly.Ended }
 
 func (e endedError) Error() string { return e.Decode(nil).Error() }
 
@@ -37,7 +36,7 @@ func wait(ctx context.Context, t *tool, args []string) error {
 	}
 	ended, err := q.Wait(ctx, words[0])
 	switch {
-	case errors.Is(err, queue.ErrNotFound):
+	case errors.Is(err, duly.ErrNotFound):
 		return fmt.Errorf("no task %q in %q", words[0], q.Name())
 	case err != nil:
 		return err

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dulyhq/duly/queue"
+	"github.com/dulyhq/duly"
 )
 
 // A parcel is what comes of shipping an order: the result of the ship task.
@@ -41,7 +41,7 @@ func (s *shop) parcel(ctx context.Context, id string) (parcel, error) {
 	defer cancel()
 	for {
 		p, err := s.await(ctx, id)
-		if errors.Is(err, queue.ErrNotFound) {
+		if errors.Is(err, duly.ErrNotFound) {
 			p, err = s.store.parcel(ctx, id)
 		}
 		switch {

@@ -54,7 +54,7 @@ func TestPaymentAndCancelTaskOfOneOrderExcludeEachOther(t *testing.T) {
 		cancel := cancelOrder.Task(orderArgs{o.ID})
 		b.enqueue(t, cancel)
 		all.Go(func() {
-			if ended, err := b.queue.Wait(t.Context(), cancel.ID); err != nil && !errors.Is(err, queue.ErrNotFound) || ended.Err != nil {
+			if ended, err := b.queue.Wait(t.Context(), cancel.ID); err != nil && !errors.Is(err, duly.ErrNotFound) || ended.Err != nil {
 				t.Errorf("cancel: %+v, %v", ended, err)
 			}
 		})

@@ -163,4 +163,4 @@ func watch(ctx context.Context, out io.Writer, reports *queue.Queue, id string) 
 // waited for: 300 orders, 599700 cents
 // found later: done, {"orders":300,"cents":599700}
 // asked again: added, the one before was done
-// a shop that is closed: queue: task "report:closed:2026-10" ended by bury: duly: bury: the shop is closed
+// a shop that is closed: duly: task "report:closed:2026-10" ended by bury: duly: bury: the shop is closed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/worker"
 )
 
@@ -39,7 +40,7 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 	switch {
 	case state == Due:
 		s.move(e, Missing, e.at)
-		s.ended(Ended{ID: id, Action: Cancelled})
+		s.ended(duly.Ended{ID: id, Action: duly.Cancelled})
 		s.yield(e.task.LockKey)
 		s.hint()
 	case state == Leased && running:

@@ -40,8 +40,10 @@
 // # Caveats
 //
 // The types of this package are its own, not those of package queue, which needs
-// Redis: let code that is to be tested with a Source ask for functions, as above and
-// in examples/testing. Code that asks for a *queue.Queue is tested with one on
-// miniredis. To run a recurring task give it its Every and enqueue it. A Source has no queue lock, no Locker, no pause and no limits: code that
-// takes a lock beside a handler is tested with package lock/locktest.
+// Redis; only those of package duly, such as [duly.Ended], are the same. Let code
+// that is to be tested with a Source ask for functions, as above and in
+// examples/testing. Code that asks for a *queue.Queue is tested with one on
+// miniredis. To run a recurring task give it its Every and enqueue it. A Source has
+// no queue lock, no Locker, no pause and no limits: code that takes a lock beside a
+// handler is tested with package lock/locktest.
 package workertest

@@ -208,7 +208,7 @@ func (p *pair) wait(ctx context.Context, id string) {
 	}
 	a, errA := p.src.Wait(ctx, id)
 	b, errB := p.queue.Wait(ctx, id)
-	p.same("Wait for nothing", errors.Is(errA, workertest.ErrNotFound), errors.Is(errB, queue.ErrNotFound))
+	p.same("Wait for nothing", errors.Is(errA, duly.ErrNotFound), errors.Is(errB, duly.ErrNotFound))
 	if errA == nil {
 		p.same("Wait "+id, fmt.Sprint(a), fmt.Sprint(b), errB)
 	}

@@ -87,7 +87,9 @@ func checkSettlement(how *duly.Settlement) error {
 	case how.In < 0 || how.In > maxDelay:
 		return fmt.Errorf("%w: due again in %v", worker.ErrInvalid, how.In)
 	case how.Action == duly.Acked || how.Action == duly.Repeated:
-		return checkReport(how.Result)
+		if err := duly.CheckReport(how.Result); err != nil {
+			return fmt.Errorf("%w: %w", worker.ErrInvalid, err)
+		}
 	}
 	return nil
 }
@@ -125,7 +127,7 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 	case duly.Dropped:
 		s.move(e, Missing, now)
 		e.failed(how.Err)
-		s.ended(Ended{ID: e.task.ID, Action: duly.Dropped, Err: whyOf(e.lastError)})
+		s.ended(duly.Ended{ID: e.task.ID, Action: duly.Dropped, Err: duly.Why(e.lastError)})
 	case duly.Buried:
 		e.failed(how.Err)
 		if errors.Is(how.Err, duly.ErrExpired) {
@@ -145,10 +147,10 @@ func (s *Source) settle(e *entry, how *duly.Settlement, now time.Time) {
 
 // repeat makes a task that recurs due again, as new but for the error of its last run.
 func (s *Source) repeat(e *entry, how *duly.Settlement) {
-	ended := Ended{ID: e.task.ID, Action: duly.Acked, Result: bytes.Clone(how.Result)}
+	ended := duly.Ended{ID: e.task.ID, Action: duly.Acked, Result: bytes.Clone(how.Result)}
 	if e.lastError = ""; how.Err != nil {
 		e.failed(how.Err)
-		ended = Ended{ID: e.task.ID, Action: duly.Repeated, Err: whyOf(e.lastError)}
+		ended = duly.Ended{ID: e.task.ID, Action: duly.Repeated, Err: duly.Why(e.lastError)}
 	}
 	e.failures, e.progress = 0, nil
 	s.move(e, Due, time.UnixMicro(how.At.UnixMicro()))
@@ -158,5 +160,5 @@ func (s *Source) repeat(e *entry, how *duly.Settlement) {
 // cut removes a task whose run was cancelled, or was to be the last.
 func (s *Source) cut(e *entry, now time.Time) {
 	s.move(e, Missing, now)
-	s.ended(Ended{ID: e.task.ID, Action: Cancelled})
+	s.ended(duly.Ended{ID: e.task.ID, Action: duly.Cancelled})
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dulyhq/duly"
 	"github.com/dulyhq/duly/worker"
 )
 
@@ -30,7 +31,7 @@ type Source struct {
 	holders  map[string]*entry    // of lock keys
 	looks    map[string]time.Time // when to look whether a key is free that tasks are parked for
 	watchers map[*watcher]struct{}
-	waiters  map[string][]chan Ended // by ID
+	waiters  map[string][]chan duly.Ended // by ID
 }
 
 // A watcher is a Watch under way.
@@ -48,7 +49,7 @@ func NewSource(name string) *Source {
 		holders:  make(map[string]*entry),
 		looks:    make(map[string]time.Time),
 		watchers: make(map[*watcher]struct{}),
-		waiters:  make(map[string][]chan Ended),
+		waiters:  make(map[string][]chan duly.Ended),
 	}
 }
 

@@ -38,7 +38,7 @@ func TestRunDueKeepsResultsAndProgress(t *testing.T) {
 	}
 	src.Advance(time.Hour)
 	workertest.RequireState(t, src, "a", workertest.Missing)
-	if _, err := src.Wait(t.Context(), "a"); !errors.Is(err, workertest.ErrNotFound) {
+	if _, err := src.Wait(t.Context(), "a"); !errors.Is(err, duly.ErrNotFound) {
 		t.Errorf("waiting for what is forgotten: %v", err)
 	}
 }
@@ -57,7 +57,7 @@ func TestWaitReturnsHowATaskEnds(t *testing.T) {
 		"cancelled": {func(src *workertest.Source) error {
 			_, err := src.Cancel(context.Background(), "a")
 			return err
-		}, workertest.Cancelled, ""},
+		}, duly.Cancelled, ""},
 		"cancelled as its worker died": {func(src *workertest.Source) error {
 			_, _, err := src.Pop(context.Background(), 1, time.Second)
 			must(t, err)
@@ -65,7 +65,7 @@ func TestWaitReturnsHowATaskEnds(t *testing.T) {
 			src.Advance(time.Second)
 			_, _, over := src.Pop(context.Background(), 1, time.Second)
 			return errors.Join(err, over)
-		}, workertest.Cancelled, ""},
+		}, duly.Cancelled, ""},
 		"crashed": {func(src *workertest.Source) error {
 			for range 4 {
 				if _, _, err := src.Pop(context.Background(), 1, time.Second); err != nil {
@@ -74,14 +74,14 @@ func TestWaitReturnsHowATaskEnds(t *testing.T) {
 				src.Advance(time.Second)
 			}
 			return nil
-		}, duly.Buried, workertest.ErrCrashed.Error()},
+		}, duly.Buried, duly.ErrCrashed.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				src := workertest.NewSource("orders")
 				add(t, src, 0, task("a"))
-				answer := make(chan workertest.Ended, 1)
+				answer := make(chan duly.Ended, 1)
 				go func() {
 					ended, err := src.Wait(t.Context(), "a")
 					must(t, err)
@@ -116,14 +116,14 @@ func TestWaitReturnsWhenTheRunOfARecurringTaskIsOver(t *testing.T) {
 		answer error
 		cancel bool // while it runs
 		late   bool
-		want   workertest.Ended
+		want   duly.Ended
 		state  workertest.State
 	}{
-		"done":           {nil, false, false, workertest.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Due},
-		"dropped":        {duly.Drop(boom), false, false, workertest.Ended{ID: "a", Action: duly.Repeated, Err: errors.New("duly: drop: boom")}, workertest.Due},
-		"skipped":        {nil, false, true, workertest.Ended{ID: "a", Action: duly.Repeated, Err: duly.ErrSkipped}, workertest.Due},
-		"the last":       {nil, true, false, workertest.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Missing},
-		"the last fails": {boom, true, false, workertest.Ended{ID: "a", Action: workertest.Cancelled}, workertest.Missing},
+		"done":           {nil, false, false, duly.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Due},
+		"dropped":        {duly.Drop(boom), false, false, duly.Ended{ID: "a", Action: duly.Repeated, Err: errors.New("duly: drop: boom")}, workertest.Due},
+		"skipped":        {nil, false, true, duly.Ended{ID: "a", Action: duly.Repeated, Err: duly.ErrSkipped}, workertest.Due},
+		"the last":       {nil, true, false, duly.Ended{ID: "a", Action: duly.Acked, Result: []byte("42")}, workertest.Missing},
+		"the last fails": {boom, true, false, duly.Ended{ID: "a", Action: duly.Cancelled}, workertest.Missing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +132,7 @@ func TestWaitReturnsWhenTheRunOfARecurringTaskIsOver(t *testing.T) {
 				recurs := task("a")
 				recurs.Every, recurs.Grace = "@hourly", time.Minute
 				add(t, src, 0, recurs)
-				answer := make(chan workertest.Ended, 1)
+				answer := make(chan duly.Ended, 1)
 				go func() {
 					ended, err := src.Wait(t.Context(), "a")
 					must(t, err)

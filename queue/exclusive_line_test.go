@@ -17,28 +17,28 @@ import (
 )
 
 // deadWaiter leaves in the line of a key what a process leaves that was killed while
-// it waited.
+// it waited. It did so for another key: nothing that it still sends is about this one.
 func (r *rig) deadWaiter(t *testing.T, key string) {
 	t.Helper()
+	other := key + " of the waiter"
+	held := r.acquire(t, other, time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := r.q.Locker().Acquire(ctx, key, time.Hour)
-		if !errors.Is(err, context.Canceled) {
+		if _, err := r.q.Locker().Acquire(ctx, other, time.Hour); !errors.Is(err, context.Canceled) {
 			t.Errorf("the waiter got %v", err)
 		}
 	}()
-	r.inLine(t, key, 1)
-	line, err := r.ZRangeWithScores(t.Context(), r.key("lock:{line}:"+key), 0, -1).Result()
-	must(t, err)
-	alive, err := r.ZRangeWithScores(t.Context(), r.key("lock:{alive}:"+key), 0, -1).Result()
-	must(t, err)
+	r.inLine(t, other, 1)
+	for _, set := range []string{"lock:{line}:", "lock:{alive}:"} {
+		entries, err := r.ZRangeWithScores(t.Context(), r.key(set+other), 0, -1).Result()
+		must(t, err)
+		must(t, r.ZAdd(t.Context(), r.key(set+key), entries...).Err())
+	}
 	cancel()
 	<-done
-	r.inLine(t, key, 0)
-	must(t, r.ZAdd(t.Context(), r.key("lock:{line}:"+key), line...).Err())
-	must(t, r.ZAdd(t.Context(), r.key("lock:{alive}:"+key), alive...).Err())
+	must(t, held.Release(t.Context()))
 }
 
 func (r *rig) inLine(t *testing.T, key string, n int64) {

@@ -35,7 +35,7 @@ func (r *rig) hundred(t *testing.T, keys, each int) []*duly.Delivery {
 	return leased
 }
 
-// And in the meantime newer tasks of the key overtake the parked one, again and again.
+// Nor do newer tasks of the key go before the parked one in the meantime.
 func TestNewerTasksDoNotOvertakeTheParkedOne(t *testing.T) {
 	t.Parallel()
 	c := newClock(t)
@@ -47,7 +47,7 @@ func TestNewerTasksDoNotOvertakeTheParkedOne(t *testing.T) {
 	c.step(1001 * time.Millisecond)
 	c.keyed(t, "key", "later")
 	ds := c.pop(t, 9)
-	equal(t, "popped", ids(ds), []string{"b"}) // is: later
+	equal(t, "popped", ids(ds), []string{"b"})
 }
 
 // A hundred keys are looked at a pop, those that were let go in the order of their

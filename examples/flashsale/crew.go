@@ -101,25 +101,12 @@ func (c *crew) start(h *hand, a assignment) (<-chan error, error) {
 var errExit0 = errors.New("exit status 0")
 
 // kill sends SIGKILL to the first n workers, each at a moment when it is in the
-// middle of runs: a kill that hits nobody at work shows nothing. A reminder does not
-// count, for it may be too late to run it again. It gives up when ctx ends.
+// middle of runs: a kill that hits nobody at work shows nothing. It gives up when ctx
+// ends.
 func (c *crew) kill(ctx context.Context, n int) error {
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
 	for _, h := range c.hands[:n] {
-		for {
-			runs, err := readRuns(h.log)
-			if err != nil {
-				return err
-			}
-			if slices.ContainsFunc(runs, atWork) {
-				break
-			}
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return nil
-			}
+		if caught, err := h.catch(ctx); !caught || err != nil {
+			return err
 		}
 		h.leaving.Store(true)
 		if err := h.cmd.Process.Kill(); err != nil {
@@ -130,9 +117,44 @@ func (c *crew) kill(ctx context.Context, n int) error {
 	return nil
 }
 
-// atWork reports whether a run is under way that others will have to repeat.
-func atWork(r *run) bool {
-	return r.Outcome == "" && (r.Kind == shipOrder.Name || r.Kind == cancelOrder.Name)
+// catch stops a worker in the middle of runs, and reports whether it could before ctx
+// ended. It looks again when the worker stands still: the run may have ended between.
+func (h *hand) catch(ctx context.Context) (caught bool, err error) {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	frozen := false
+	for {
+		busy, err := h.busy()
+		switch {
+		case err != nil || busy && frozen:
+			return busy, err
+		case busy:
+			err = freeze(h.cmd.Process)
+		case frozen:
+			err = thaw(h.cmd.Process)
+		}
+		if err != nil {
+			return false, fmt.Errorf("stop %s: %w", h.name, err)
+		}
+		frozen = busy
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			if frozen {
+				err = thaw(h.cmd.Process)
+			}
+			return false, err
+		}
+	}
+}
+
+// busy reports whether a run is under way that others would have to repeat. A
+// reminder does not count, for it may be too late to run it again.
+func (h *hand) busy() (bool, error) {
+	runs, err := readRuns(h.log)
+	return slices.ContainsFunc(runs, func(r *run) bool {
+		return r.Outcome == "" && (r.Kind == shipOrder.Name || r.Kind == cancelOrder.Name)
+	}), err
 }
 
 // killed counts the workers that were.

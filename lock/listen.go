@@ -15,11 +15,11 @@ import (
 // and calls heard with each. It calls connected with true when the subscription
 // stands, and with false when that is over; what is said until it stands again is
 // lost. It is made again at once if it has lasted for a second, else after a pause
-// that grows from 50 ms to 2 s. A connection that is silent for 4 s is pinged, and
-// given up if it does not answer. The two are called one at a time, and what takes
-// long in them holds up the rest.
-func Listen(ctx context.Context, rdb redis.UniversalClient, channel string, heard func(payload string), connected func(bool)) {
-	s := subscription{rdb: rdb, channel: channel}
+// that grows from 50 ms to 2 s. A connection that says nothing for the time given is
+// pinged, and given up if it does not answer within a second. The two are called one at
+// a time, and what takes long in them holds up the rest.
+func Listen(ctx context.Context, rdb redis.UniversalClient, channel string, silence time.Duration, heard func(payload string), connected func(bool)) {
+	s := subscription{rdb: rdb, channel: channel, silence: silence}
 	s.run(ctx, heard, connected)
 }
 
@@ -72,7 +72,7 @@ func (n *node) listener() *listener {
 	if n.deaf() {
 		return nil
 	}
-	l := &listener{subscription: subscription{rdb: n.rdb, channel: n.channel}}
+	l := &listener{subscription: subscription{rdb: n.rdb, channel: n.channel, silence: lookEvery}}
 	l.sharded.Store(n.sharded())
 	return l
 }
@@ -95,6 +95,7 @@ func (n *node) sharded() bool {
 type subscription struct {
 	rdb     redis.UniversalClient
 	channel string
+	silence time.Duration
 	sharded atomic.Bool // in the slot of the channel's name
 }
 
@@ -117,11 +118,10 @@ func (s *subscription) run(ctx context.Context, heard func(payload string), conn
 	}
 }
 
-// The patience with a subscription that says nothing.
-const (
-	confirmWithin = time.Second     // where go-redis connects anew while it subscribes, the new connection does not
-	silentMost    = 4 * time.Second // once it is confirmed; a connection that is dead is silent too
-)
+// answerWithin is the patience with a connection that is to confirm a subscription, or
+// to answer a ping: one that is dead is silent, and where go-redis connects anew while
+// it subscribes, the new one has no subscription.
+const answerWithin = time.Second
 
 // hear hears one subscription, until it breaks.
 func (s *subscription) hear(ctx context.Context, heard func(payload string), connected func(bool)) error {
@@ -136,14 +136,25 @@ func (s *subscription) hear(ctx context.Context, heard func(payload string), con
 			_ = sub.Close()
 		}
 	}()
-	patience := confirmWithin
+	stands := false
 	defer func() {
-		if patience == silentMost {
+		if stands {
 			connected(false)
 		}
 	}()
-	for asked := false; ; {
+	for patience, tried := answerWithin, true; ; {
 		got, err := sub.ReceiveTimeout(ctx, patience)
+		switch silent := timedOut(err); {
+		case err == nil:
+			patience, tried = s.silence, false
+		case silent && !tried && sub.Ping(ctx) == nil:
+			patience, tried = answerWithin, true
+		default:
+			if sharded && redis.HasErrorPrefix(err, "unknown command") {
+				s.sharded.Store(false) // Redis before 7
+			}
+			return err
+		}
 		switch got := got.(type) {
 		case *redis.Message:
 			heard(got.Payload)
@@ -151,19 +162,8 @@ func (s *subscription) hear(ctx context.Context, heard func(payload string), con
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
 				return nil // the slot has moved
 			}
-			patience = silentMost
+			stands = true
 			connected(true)
-		}
-		switch silent := timedOut(err); {
-		case err == nil:
-			asked = false
-		case silent && patience == silentMost && !asked && sub.Ping(ctx) == nil:
-			asked = true
-		default:
-			if sharded && redis.HasErrorPrefix(err, "unknown command") {
-				s.sharded.Store(false) // Redis before 7
-			}
-			return err
 		}
 	}
 }

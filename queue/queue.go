@@ -61,7 +61,7 @@ func New(rdb redis.UniversalClient, name string, cfg Config) (*Queue, error) {
 	q.pops <- turn{number: 1}
 	q.coalescer.send = q.send
 	listen := func(ctx context.Context, heard func(string), connected func(bool)) {
-		lock.Listen(ctx, rdb, q.keys.ended, heard, connected)
+		lock.Listen(ctx, rdb, q.keys.ended, lookEvery, heard, connected)
 	}
 	q.waits = waits{look: q.look, listen: listen, byID: make(map[string][]*waiter)}
 	var err error

@@ -9,6 +9,10 @@ import (
 	"github.com/dulyhq/duly/lock"
 )
 
+// watchSilence is after how long without a hint the connection is tried. Until then, and
+// a second longer, hints that a dead one has not brought cost what a poll is late.
+const watchSilence = 30 * time.Second
+
 // Watch calls hint whenever a pop may bring something sooner than the last one
 // said, with how long it will be until then, until ctx ends or the client is closed.
 // It is called with zero after every connect and when the connection breaks, since
@@ -19,7 +23,7 @@ import (
 // fence is no higher. This may be lost as well; [Queue.Extend] tells it again.
 // The two are called one at a time, and what takes long in them holds up the rest.
 func (q *Queue) Watch(ctx context.Context, hint func(in time.Duration), cancel func(id string, fence uint64)) {
-	lock.Listen(ctx, q.rdb, q.keys.wake, func(payload string) {
+	lock.Listen(ctx, q.rdb, q.keys.wake, watchSilence, func(payload string) {
 		if id, fence, ok := cancelOf(payload); ok {
 			cancel(id, fence)
 			return

@@ -49,15 +49,8 @@ type executor struct {
 // execute runs the handler of a flight and hands its verdict to the settler.
 // The deferred parts also run if the handler, or a backoff, ends this goroutine.
 func (x *executor) execute(f *flight) {
-	if verdict, late := f.Expired(f.now()); late {
+	if verdict, useless := x.useless(f); useless {
 		f.expire()
-		x.expired(f.Delivery, &verdict)
-		f.settler.put(f, verdict)
-		return
-	}
-	if verdict, skip := SkipTick(f.Delivery, f.now()); skip {
-		f.expire()
-		x.skipped(f.Delivery, &verdict)
 		f.settler.put(f, verdict)
 		return
 	}
@@ -77,7 +70,8 @@ func (x *executor) execute(f *flight) {
 		f.ctx.end(nil)
 		x.counters.running.Add(-1)
 		x.running.Add(-1)
-		if verdict.Delivery = f.Delivery; !f.wasCancelled() { // else it was the last tick
+		if f.Every != "" && !f.wasCancelled() { // else it was the last tick
+			verdict.Delivery = f.Delivery
 			verdict = EndTick(verdict, f.now())
 		}
 		x.tell(f.Delivery, &verdict)
@@ -89,6 +83,20 @@ func (x *executor) execute(f *flight) {
 		}
 	}()
 	answer = x.call(&f.ctx, f.Delivery)
+}
+
+// useless is the verdict on a task that has expired, or is too late for its tick.
+func (x *executor) useless(f *flight) (verdict duly.Settlement, useless bool) {
+	if f.Expires.IsZero() && f.Every == "" {
+		return verdict, false // as most, which need no clock
+	}
+	now := f.now()
+	if verdict, useless = f.Expired(now); useless {
+		x.expired(f.Delivery, &verdict)
+	} else if verdict, useless = SkipTick(f.Delivery, now); useless {
+		x.skipped(f.Delivery, &verdict)
+	}
+	return verdict, useless
 }
 
 // unstarted settles a flight that was lost, or cancelled, before it began.

@@ -18,6 +18,8 @@ type flight struct {
 	ctx     handlerContext // of the handler, once it has started
 	place   int            // among what the keeper holds; the keeper guards it
 
+	verdict duly.Settlement // once it has ended
+
 	queued time.Time  // since when it waits in the backlog, which guards this and what follows
 	limit  *kindLimit // among which it has a place; nil if its kind has no limit
 
@@ -32,7 +34,10 @@ type flight struct {
 }
 
 // now is the source's clock, as far as its last answer told.
-func (f *flight) now() time.Time { return f.Popped.Add(time.Since(f.fetched)) }
+func (f *flight) now() time.Time { return f.at(time.Now()) }
+
+// at is the source's clock at a time of ours.
+func (f *flight) at(now time.Time) time.Time { return f.Popped.Add(now.Sub(f.fetched)) }
 
 // leaseEnd is when a lease ends for its holder: counted from before the request
 // for it was sent, less 1 % for the drift between two clocks and 2 ms.
@@ -42,7 +47,7 @@ func leaseEnd(sent time.Time, lease time.Duration) time.Time {
 
 // late reports whether the task has expired.
 func (f *flight) late(now time.Time) bool {
-	_, late := f.Expired(f.Popped.Add(now.Sub(f.fetched)))
+	_, late := f.Expired(f.at(now))
 	return late
 }
 

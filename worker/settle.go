@@ -22,22 +22,17 @@ type settler struct {
 	counters *counters
 
 	mu      sync.Mutex // guards what follows
-	pending []landing
+	pending []*flight // each with its verdict
 	closed  bool
 	wake    chan struct{} // something is pending, or it is closed
 }
 
-// A landing is a flight that has ended, and how.
-type landing struct {
-	flight     *flight
-	settlement duly.Settlement
-}
-
-// put takes a flight that has ended.
-func (s *settler) put(f *flight, settlement duly.Settlement) {
-	settlement.Delivery, settlement.In = f.Delivery, min(settlement.In, longest)
+// put takes a flight that has ended, and how.
+func (s *settler) put(f *flight, verdict duly.Settlement) {
+	f.verdict = verdict
+	f.verdict.Delivery, f.verdict.In = f.Delivery, min(verdict.In, longest)
 	s.mu.Lock()
-	s.pending = append(s.pending, landing{f, settlement})
+	s.pending = append(s.pending, f)
 	s.mu.Unlock()
 	s.signal()
 }
@@ -82,17 +77,17 @@ func (s *settler) run(ctx context.Context) {
 
 // next takes what is pending, up to a batch, and lets go of what has been lost
 // meanwhile. An empty batch means that nothing is pending.
-func (s *settler) next() (batch []landing, closed bool) {
+func (s *settler) next() (batch []*flight, closed bool) {
 	for {
 		taken, over := s.take()
 		var gone []*flight
 		batch = taken[:0]
 		now := time.Now()
-		for _, l := range taken {
-			if l.flight.held(now) {
-				batch = append(batch, l)
+		for _, f := range taken {
+			if f.held(now) {
+				batch = append(batch, f)
 			} else {
-				gone = append(gone, l.flight)
+				gone = append(gone, f)
 			}
 		}
 		s.finish(gone)
@@ -103,7 +98,7 @@ func (s *settler) next() (batch []landing, closed bool) {
 	}
 }
 
-func (s *settler) take() (taken []landing, closed bool) {
+func (s *settler) take() (taken []*flight, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(len(s.pending), batchMost)
@@ -116,12 +111,12 @@ func (s *settler) take() (taken []landing, closed bool) {
 }
 
 // settle reports whether the batch is done with; else it is pending again.
-func (s *settler) settle(ctx context.Context, batch []landing) bool {
+func (s *settler) settle(ctx context.Context, batch []*flight) bool {
 	call, cancel := context.WithTimeout(ctx, callMost)
 	defer cancel()
 	settlements := make([]duly.Settlement, len(batch))
-	for i, l := range batch {
-		settlements[i] = l.settlement
+	for i, f := range batch {
+		settlements[i] = f.verdict
 	}
 	lost, err := s.source.Settle(call, settlements)
 	if ctx.Err() == nil {
@@ -134,11 +129,7 @@ func (s *settler) settle(ctx context.Context, batch []landing) bool {
 		return false
 	}
 	s.count(settlements, lost)
-	flights := make([]*flight, len(batch))
-	for i, l := range batch {
-		flights[i] = l.flight
-	}
-	s.finish(flights)
+	s.finish(batch)
 	return true
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +64,7 @@ func TestACancelledTaskOfAKilledWorkerIsDroppedAtTheLeasesEnd(t *testing.T) {
 	s.add(t, duly.Task{ID: "before", Kind: "told"}, duly.Task{ID: "after", Kind: "told"}, duly.Task{ID: "not", Kind: "told"})
 	first := s.spawn(t)
 	eventually(t, "all run", 10*time.Second, func() bool { return len(s.runs(t)) == 3 })
-	must(t, first.cmd.Process.Signal(syscall.SIGSTOP)) // so that it cannot hear of it
+	first.freeze(t) // so that it cannot hear of it
 	cancelRunning(t, s.Queue, "before")
 	first.kill()
 	cancelRunning(t, s.Queue, "after")

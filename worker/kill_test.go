@@ -253,7 +253,7 @@ func TestWorkerThatSleptThroughItsLeaseIsTooLate(t *testing.T) {
 	}
 	sleeper := s.spawn(t)
 	eventually(t, "all tasks run", 10*time.Second, func() bool { return len(s.runs(t)) == 4 })
-	must(t, sleeper.cmd.Process.Signal(syscall.SIGSTOP))
+	sleeper.freeze(t)
 	other := s.spawn(t)
 	eventually(t, "another has done them", 10*time.Second, func() bool { return s.empty(t) })
 	must(t, sleeper.cmd.Process.Signal(syscall.SIGCONT))

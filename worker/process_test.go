@@ -9,8 +9,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +70,21 @@ func (p process) spawn(t *testing.T) *child {
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
+}
+
+// freeze stops a process, and returns when all its threads stand still: the signal
+// alone leaves them a moment.
+func (c *child) freeze(t *testing.T) {
+	t.Helper()
+	must(t, c.cmd.Process.Signal(syscall.SIGSTOP))
+	eventually(t, "the process stands still", 10*time.Second, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
+		must(t, err)
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+	})
 }
 
 // stop lets a process drain, and waits for its end.

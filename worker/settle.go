@@ -22,7 +22,7 @@ type settler struct {
 	counters *counters
 
 	mu      sync.Mutex // guards what follows
-	pending []*flight // each with its verdict
+	pending []*flight  // each with its verdict
 	closed  bool
 	wake    chan struct{} // something is pending, or it is closed
 }

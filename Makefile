@@ -1,6 +1,6 @@
 # Every command that a change needs. `make help` lists them.
 
-MODULES := . examples/flashsale bench
+MODULES := . examples/flashsale bench chaos
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZ    := 20s
 
@@ -25,6 +25,7 @@ test: ## Run every test; those that need redis-server use it if it is on the PAT
 	go test -run 'TestAnyHistory' ./queue
 	cd examples/flashsale && go test ./...
 	cd bench && go test ./...
+	cd chaos && go test -short -count=1 ./...
 
 .PHONY: lint
 lint: ## Check formatting, vet and the chosen linters in every module
@@ -55,6 +56,10 @@ fuzz: ## Fuzz each target for FUZZ=20s
 .PHONY: mutants
 mutants: ## Switch each protection of the locks off, and see that a test fails; minutes
 	DULY_MUTANTS=1 go test -run TestMutants -timeout 60m -v ./lock
+
+.PHONY: chaos
+chaos: ## Inject faults and count what is lost, some minutes; CHAOS=long takes hours, ARGS="-run Kill -args -seed 7"
+	cd chaos && go test -count=1 -v -timeout $(if $(filter long,$(CHAOS)),24h,30m) . $(ARGS)
 
 .PHONY: fmt
 fmt: ## Format every module

@@ -1,0 +1,43 @@
+package chaos
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+var (
+	seed = flag.Uint64("seed", 0, "seed of each scenario's plan; 0: one at random")
+	long = os.Getenv("CHAOS") == "long"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(processEnv) != "" {
+		os.Exit(processMain())
+	}
+	flag.Parse()
+	status := m.Run()
+	if err := reports.table(os.Stdout); err != nil {
+		status = max(status, 1)
+	}
+	os.Exit(status)
+}
+
+// pick is how much of something a scenario has: in its short form, by default, and
+// when it may take long.
+func pick[T any](inShort, byDefault, inLong T) T {
+	switch {
+	case testing.Short():
+		return inShort
+	case long:
+		return inLong
+	}
+	return byDefault
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

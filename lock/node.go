@@ -129,7 +129,7 @@ func (n *node) ask(ctx context.Context, a ask) (grant, error) {
 	}
 	args := append(n.lineArgs(a.name, a.token), a.ttl.Milliseconds(), n.cfg.AdoptTTL.Milliseconds(), alive)
 	g := grant{sent: time.Now()}
-	call := acquireScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), invocation{n.keys(a.name), args})
+	call := acquireScript.begin(ctx, n.rdb, n.acks(a.ttl), invocation{n.keys(a.name), args})
 	reply, err := call.wait(ctx)
 	if call.over() {
 		landed()
@@ -250,7 +250,7 @@ func (n *node) extensions(ctx context.Context, batch []*renewal, on []invocation
 	}
 	calls := make([]*call, len(on))
 	for i := range on {
-		calls[i] = extendScript.begin(ctx, n.rdb, n.acks(ctx, batch[i].ttl), on[i])
+		calls[i] = extendScript.begin(ctx, n.rdb, n.acks(batch[i].ttl), on[i])
 	}
 	return calls
 }
@@ -276,7 +276,7 @@ func (r *renewal) note(reply any, err error) {
 // fences exceed it.
 func (n *node) raise(ctx context.Context, a ask, fence uint64) error {
 	on := invocation{n.keys(a.name)[:2], []any{a.token, strconv.FormatUint(fence, 10), n.fenceTTL()}}
-	reply, err := raiseScript.begin(ctx, n.rdb, n.acks(ctx, a.ttl), on).wait(ctx)
+	reply, err := raiseScript.begin(ctx, n.rdb, n.acks(a.ttl), on).wait(ctx)
 	if err == nil && word(reply) != "ok" {
 		err = ErrLost
 	}
@@ -306,13 +306,8 @@ func (n *node) inspect(ctx context.Context, name string) (Info, error) {
 	return newInfo(name, value, left, waiters), nil
 }
 
-// acks is how many replicas must confirm a lock of a TTL, and for how long that
-// is waited for: not until ctx ends, for the answer that they are too few would
-// come too late.
-func (n *node) acks(ctx context.Context, ttl time.Duration) acks {
-	wait := min(ttl/10, time.Second)
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)*3/4)
-	}
-	return acks{replicas: n.cfg.ReplicaAcks, wait: max(wait, time.Millisecond)} // 0 would be for ever
+// acks is how many replicas must confirm a lock of a TTL, and for how long that is
+// waited for.
+func (n *node) acks(ttl time.Duration) acks {
+	return acks{replicas: n.cfg.ReplicaAcks, wait: min(ttl/10, time.Second)}
 }

@@ -19,10 +19,9 @@ import (
 // nothing has happened.
 var ErrUnknownOutcome = errors.New("outcome unknown: no reply from Redis")
 
-// ErrUnreplicated means that fewer replicas than [Config] asks for have
-// confirmed a lock or an extension in time, or that it is not known. The lock is
-// released in the background; a lease that could not be extended is held as long as
-// before.
+// ErrUnreplicated means that fewer replicas than asked for have confirmed a write in
+// time, or that it is not known. A lock is then released in the background; a lease
+// that could not be extended is held as long as before.
 var ErrUnreplicated = errors.New("too few replicas have it")
 
 var (
@@ -88,6 +87,15 @@ func (s *Script) Run(ctx context.Context, rdb redis.UniversalClient, keys []stri
 	return s.begin(ctx, rdb, acks{}, invocation{keys, args}).wait(ctx)
 }
 
+// RunReplicated is Run, and returns without an error only when so many replicas have
+// all that Redis had written when the script ended, be it by this run or before. That
+// is waited for during a second, and three quarters of what ctx leaves, at most; then
+// the reply comes with [ErrUnreplicated]: the script has run.
+func (s *Script) RunReplicated(ctx context.Context, rdb redis.UniversalClient, replicas int, keys []string, args ...any) (any, error) {
+	a := acks{replicas: replicas, wait: time.Second, always: true}
+	return s.begin(ctx, rdb, a, invocation{keys, args}).wait(ctx)
+}
+
 // An invocation is what a script is run on.
 type invocation struct {
 	keys []string
@@ -99,6 +107,17 @@ type invocation struct {
 type acks struct {
 	replicas int
 	wait     time.Duration
+	always   bool // also if the script does not answer "ok"
+}
+
+// within does not wait until ctx ends, for the answer that they are too few would
+// come too late.
+func (a acks) within(ctx context.Context) acks {
+	if deadline, ok := ctx.Deadline(); ok {
+		a.wait = min(a.wait, time.Until(deadline)*3/4)
+	}
+	a.wait = max(a.wait, time.Millisecond) // 0 would be for ever
+	return a
 }
 
 // A call is one run of a script. It may outlast its context: go-redis can be
@@ -198,7 +217,7 @@ func send(ctx context.Context, rdb redis.UniversalClient, a acks, verb, script s
 	}
 	for i, cmd := range cmds {
 		calls[i].value, calls[i].err = outcome(cmd)
-		if word(calls[i].value) == "ok" { // else there is nothing to confirm
+		if calls[i].err == nil && (a.always || word(calls[i].value) == "ok") { // else there is nothing to confirm
 			calls[i].err = unconfirmed
 		}
 	}
@@ -227,7 +246,7 @@ func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []*r
 		rdb = master
 	}
 	pipe := pipeline(ctx, rdb, cmds)
-	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.wait.Milliseconds())
+	wait := redis.NewIntCmd(ctx, "wait", a.replicas, a.within(ctx).wait.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx)
 	got, err := wait.Result()

@@ -45,6 +45,13 @@ type Config struct {
 	// MaxCrashes is how many leases in a row may run out, because workers died
 	// or hung, before a task is buried. Default: 3; at least 1.
 	MaxCrashes int
+
+	// ReplicaAcks is how many replicas must have a task before it counts as
+	// enqueued: Redis is asked by WAIT in the same round trip, for a second at most;
+	// then the error matches [ErrUnreplicated]. A task that was confirmed outlasts
+	// the failover to any replica that has it; Redis may prefer another. Default: 0;
+	// at most 16.
+	ReplicaAcks int
 }
 
 func (c Config) withDefaults() Config {
@@ -69,6 +76,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("%w: MaxPayload %d is not between 1 and %d", ErrInvalid, c.MaxPayload, 64<<20)
 	case c.MaxCrashes < 0:
 		return fmt.Errorf("%w: MaxCrashes %d is under 1", ErrInvalid, c.MaxCrashes)
+	case c.ReplicaAcks < 0 || c.ReplicaAcks > 16:
+		return fmt.Errorf("%w: ReplicaAcks %d is not between 0 and 16", ErrInvalid, c.ReplicaAcks)
 	}
 	return nil
 }

@@ -174,6 +174,8 @@
 // A command that was sent and not answered is reported as [ErrUnknownOutcome];
 // to enqueue the same ID again is then safe. What Redis loses the queue loses:
 // with appendfsync everysec a power cut can take the last second, and a failover
-// what the replica had not received. Leases end early or late if the server's
+// what the replica had not received, for which [Config.ReplicaAcks] waits when a task
+// is enqueued. What a settlement has written it can take in any case: a task then runs
+// once more. Leases end early or late if the server's
 // wall clock is stepped; a rate can then bring a burst too many.
 package queue

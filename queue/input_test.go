@@ -78,6 +78,8 @@ func TestNewRefusesBadNamesAndSettings(t *testing.T) {
 		"MaxPayload 64M+1":   {MaxPayload: 64<<20 + 1},
 		"MaxPayload max int": {MaxPayload: math.MaxInt},
 		"MaxCrashes -1":      {MaxCrashes: -1},
+		"ReplicaAcks -1":     {ReplicaAcks: -1},
+		"ReplicaAcks 17":     {ReplicaAcks: 17},
 	} {
 		_, err := queue.New(client, "orders", cfg)
 		refused(t, what, err)

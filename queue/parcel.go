@@ -98,7 +98,11 @@ func (q *Queue) send(ctx context.Context, parcels []*parcel) error {
 			args = append(args, p.id, p.record)
 		}
 	}
-	got, err := q.run(ctx, enqueueScript, q.keys.forEnqueue(), args...)
+	run := q.run
+	if q.cfg.ReplicaAcks > 0 {
+		run = q.runReplicated
+	}
+	got, err := run(ctx, enqueueScript, q.keys.forEnqueue(), args...)
 	list, _ := got.([]any)
 	answer := reply(list)
 	if err == nil && len(answer.list(0)) != len(groups) {

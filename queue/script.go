@@ -17,6 +17,12 @@ var (
 	// refusal or a failure to connect: nothing has happened.
 	ErrUnknownOutcome = lock.ErrUnknownOutcome
 
+	// ErrUnreplicated: the tasks are in the queue, and fewer replicas than
+	// [Config.ReplicaAcks] have confirmed them in time, or that is not known: a
+	// failover can lose them. Enqueue them again: what is then answered, also that
+	// they were there, has been confirmed.
+	ErrUnreplicated = lock.ErrUnreplicated
+
 	// ErrFull: Redis is at its memory limit and takes nothing new.
 	ErrFull = errors.New("redis is at its memory limit")
 
@@ -62,7 +68,16 @@ func source(names ...string) string {
 
 // run runs a verb's script and names its errors.
 func (q *Queue) run(ctx context.Context, script *lock.Script, keys []string, args ...any) (any, error) {
-	reply, err := script.Run(ctx, q.rdb, keys, args...)
+	return named(script.Run(ctx, q.rdb, keys, args...))
+}
+
+// runReplicated is run, confirmed by replicas.
+func (q *Queue) runReplicated(ctx context.Context, script *lock.Script, keys []string, args ...any) (any, error) {
+	return named(script.RunReplicated(ctx, q.rdb, q.cfg.ReplicaAcks, keys, args...))
+}
+
+// named names the error of a script that ended.
+func named(reply any, err error) (any, error) {
 	switch {
 	case err == nil || errors.Is(err, ErrUnknownOutcome):
 		return reply, err

@@ -36,7 +36,7 @@ var lua embed.FS
 // The scripts, each with what it begins with.
 var (
 	enqueueScript    = lock.NewScript(source("clock", "key", "conflict", "enqueue"))
-	popScript        = lock.Guarded(source("clock", "poll") + lock.Locks + source("traces", "room", "soon", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "deal", "answer"))
+	popScript        = lock.Guarded(source("clock", "poll") + lock.Locks + source("traces", "room", "soon", "head", "key", "cancelled", "reclaim", "park", "pop", "again", "deal", "grant", "answer"))
 	settleScript     = lock.NewScript(lock.Locks + source("clock", "key", "schedule", "held", "cancelled", "traces", "settle", "plan", "land"))
 	extendScript     = lock.NewScript(lock.Locks + source("clock", "key", "cancelled", "extend"))
 	cancelScript     = lock.NewScript(source("clock", "key", "waiting", "traces", "cancel"))

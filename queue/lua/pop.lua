@@ -1,6 +1,6 @@
 -- pop: leases the tasks that are due, the earliest first. It begins with the guard of
 -- the queue's lock, with clock, poll, locks, traces, room, soon, head, key, cancelled,
--- reclaim and park, and goes on with again, deal and answer.
+-- reclaim and park, and goes on with again, deal, grant and answer.
 -- KEYS[1]  lock    string, of package lock
 -- KEYS[2]  due     zset    id -> due, µs
 -- KEYS[3]  leased  zset    member, see key -> lease end, µs

@@ -2,7 +2,8 @@
 // what died, and why.
 //
 // Its exit status is 0 if all went well, 1 if it did not, 2 if the command line
-// is wrong; and of wait 3, 4 or 5 if the task was dropped, buried or cancelled.
+// is wrong; and of wait 3, 4 or 5 if the task was dropped, buried or cancelled, and 6
+// if the run of one that recurs was not done.
 package main
 
 import (
@@ -48,7 +49,7 @@ func commands() []command {
 		{"list", "QUEUE", "list tasks of a state, the earliest first", list},
 		{"get", "QUEUE ID", "show one task", get},
 		{"enqueue", "QUEUE KIND", "add a task, its payload from a flag or standard input", enqueue},
-		{"wait", "QUEUE ID", "wait until a task has ended; status 3 dropped, 4 buried, 5 cancelled", wait},
+		{"wait", "QUEUE ID", "wait until a task has ended; status 3 dropped, 4 buried, 5 cancelled, 6 a run not done", wait},
 		{"cancel", "QUEUE ID...", "remove tasks that have not started, or with -running any", cancel},
 		{"reschedule", "QUEUE ID", "make a task due at another time", reschedule},
 		{"revive", "QUEUE [ID...]", "make dead tasks due again", revive},

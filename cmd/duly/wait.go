@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +10,14 @@ import (
 )
 
 // Exit statuses of wait for tasks that were not done.
-var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, duly.Cancelled: 5}
+var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, duly.Cancelled: 5, duly.Repeated: 6}
 
 // endedError is how a task ended that was not done.
 type endedError struct{ duly.Ended }
 
 func (e endedError) Error() string { return e.Decode(nil).Error() }
 
-func (e endedError) status() int { return endStatus[e.Action] }
+func (e endedError) status() int { return cmp.Or(endStatus[e.Action], 1) }
 
 // wait prints the result of a task once that has ended.
 func wait(ctx context.Context, t *tool, args []string) error {

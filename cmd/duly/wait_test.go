@@ -53,6 +53,7 @@ func TestTheStatusOfWaitTellsHowTheTaskEnded(t *testing.T) {
 		"drop":   {duly.Settlement{Action: duly.Dropped, Err: boom}, 3, "", "boom"},
 		"bury":   {duly.Settlement{Action: duly.Buried, Err: boom}, 4, "", "boom"},
 		"cancel": {duly.Settlement{}, 5, "", "cancel"},
+		"repeat": {duly.Settlement{Action: duly.Repeated, At: time.Now().Add(time.Hour), Err: boom}, 6, "", "boom"},
 	} {
 		if _, err := q.Enqueue(t.Context(), duly.Task{ID: id, Kind: "k"}); err != nil {
 			t.Fatal(err)

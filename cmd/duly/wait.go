@@ -15,7 +15,14 @@ var endStatus = map[duly.Action]int{duly.Dropped: 3, duly.Buried: 4, duly.Cancel
 // endedError is how a task ended that was not done.
 type endedError struct{ duly.Ended }
 
-func (e endedError) Error() string { return e.Decode(nil).Error() }
+// Error quotes what the handler said, so that it cannot play tricks on a terminal.
+func (e endedError) Error() string {
+	text := fmt.Sprintf("task %q ended by %s", e.ID, e.Action)
+	if e.Err != nil {
+		text += fmt.Sprintf(": %q", e.Err.Error())
+	}
+	return text
+}
 
 func (e endedError) status() int { return cmp.Or(endStatus[e.Action], 1) }
 

@@ -58,7 +58,7 @@ func (s *Source) cancel(ctx context.Context, id string, running bool) (State, er
 // are left alone.
 func (s *Source) Reschedule(ctx context.Context, id string, when EnqueueOption) (State, error) {
 	o, err := enqueueOptionsOf([]EnqueueOption{when})
-	if err == nil && !o.timed {
+	if err == nil && o.timed == 0 {
 		err = fmt.Errorf("%w: neither In nor At", worker.ErrInvalid)
 	}
 	if err != nil {

@@ -63,26 +63,26 @@ const (
 	Earliest Conflict = "earliest"
 )
 
-// An EnqueueOption says when a task is due, or what to do about a duplicate.
+// An EnqueueOption says when a task is due, once, or what to do about a duplicate.
 type EnqueueOption func(*enqueueOptions)
 
 type enqueueOptions struct {
 	at       time.Time // if zero, in
 	in       time.Duration
-	timed    bool // one of them was given
+	timed    int // how many of them were given
 	conflict Conflict
 }
 
 // In makes a task due after d by the source's clock. Zero, a negative d, and no
 // option at all, are now. At most 200 years.
 func In(d time.Duration) EnqueueOption {
-	return func(o *enqueueOptions) { o.at, o.in, o.timed = time.Time{}, d, true }
+	return func(o *enqueueOptions) { o.in = d; o.timed++ }
 }
 
 // At makes a task due at t, to the µs. The zero time and the past are now. At
 // most the year 2255.
 func At(t time.Time) EnqueueOption {
-	return func(o *enqueueOptions) { o.at, o.in, o.timed = t, 0, true }
+	return func(o *enqueueOptions) { o.at = t; o.timed++ }
 }
 
 // OnConflict says what to do if the ID is there. Default: Keep.
@@ -99,6 +99,8 @@ func enqueueOptionsOf(opts []EnqueueOption) (enqueueOptions, error) {
 		opt(&o)
 	}
 	switch {
+	case o.timed > 1:
+		return o, fmt.Errorf("%w: two of In and At", worker.ErrInvalid)
 	case o.in > maxDelay:
 		return o, fmt.Errorf("%w: delay %v is over %v", worker.ErrInvalid, o.in, maxDelay)
 	case o.at.Year() > 2255:

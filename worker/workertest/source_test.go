@@ -119,6 +119,7 @@ func TestBadTasksAreRefused(t *testing.T) {
 		"Retain with Every":    enqueue(duly.Task{ID: "a", Kind: "kind", Every: "@hourly", Retain: 1}),
 		"endless delay":        enqueue(task("a"), workertest.In(math.MaxInt64)),
 		"year 2256":            enqueue(task("a"), workertest.At(time.Date(2256, 1, 1, 0, 0, 0, 0, time.UTC))),
+		"two due times":        enqueue(task("a"), workertest.In(time.Hour), workertest.At(time.Time{})),
 		"unknown conflict":     enqueue(task("a"), workertest.OnConflict("hide")),
 		"nil option":           enqueue(task("a"), nil),
 	})

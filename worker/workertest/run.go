@@ -25,8 +25,11 @@ const (
 // advance the clock.
 const runLease = maxLease
 
-// maxRuns bounds a RunDue.
-const maxRuns = 100_000
+// maxRuns bounds a RunDue, and beginMost its wait for the source to listen.
+const (
+	maxRuns   = 100_000
+	beginMost = 5 * time.Second
+)
 
 // ErrEndless means that RunDue has not come to an end after a hundred thousand
 // deliveries: a handler snoozes for no time, or enqueues without end.
@@ -47,7 +50,8 @@ var ErrEndless = errors.New("workertest: no end of due tasks")
 // again at the next tick after the source's now, so that what was missed runs once.
 //
 // If its run is cancelled, by the handler itself or from elsewhere, a handler's
-// context ends as in a worker, and unless it returns nil the task is dropped.
+// context ends as in a worker, and unless it returns nil the task is dropped. To be told
+// of that RunDue waits until the source listens, for 5 s at most.
 //
 // Handlers run in the caller's goroutine, so they may call t.Fatal. A panic is a
 // failed attempt, and the settlement's Err a [*worker.PanicError].
@@ -107,7 +111,8 @@ type current struct {
 	end context.CancelCauseFunc
 }
 
-// watch listens for cancellations. It returns once that has begun, and how to end it.
+// watch listens for cancellations. It returns once that has begun, and how to end it. A
+// source that is away never listens: the next Pop tells.
 func (c *current) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	begun, ended := make(chan struct{}), make(chan struct{})
@@ -116,9 +121,12 @@ func (c *current) watch(ctx context.Context) (stop func()) {
 		defer close(ended)
 		c.src.Watch(ctx, func(time.Duration) { once.Do(func() { close(begun) }) }, c.cancel)
 	}()
+	patience := time.NewTimer(beginMost)
+	defer patience.Stop()
 	select {
 	case <-begun:
 	case <-ended:
+	case <-patience.C:
 	}
 	return func() {
 		cancel()

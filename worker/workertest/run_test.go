@@ -259,6 +259,24 @@ func TestRunDueReportsWhatWentWrong(t *testing.T) {
 	}
 }
 
+// TestRunDueEndsThoughNothingIsHeard: the subscription of a queue does not stand as
+// long as its Redis is away.
+func TestRunDueEndsThoughNothingIsHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		src, away := newFaulty(), errors.New("away")
+		src.watch = func(ctx context.Context, _ func(time.Duration), _ func(string, uint64)) { <-ctx.Done() }
+		src.pop = func(context.Context, int, time.Duration) ([]*duly.Delivery, time.Duration, error) {
+			return nil, 0, away
+		}
+		began := time.Now()
+		_, err := workertest.RunDue(t.Context(), src, handler(func(context.Context, *duly.Delivery) error { return nil }))
+		if took := time.Since(began); !errors.Is(err, away) || took > 5*time.Second {
+			t.Errorf("after %v got error %v, want one that matches %q", took, err, away)
+		}
+	})
+}
+
 func TestRunDueDoesNotRunWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	src := workertest.NewSource("orders")

@@ -39,11 +39,9 @@ type order struct {
 }
 
 func (o *order) work(who string, fence uint64) error {
-	o.mu.Lock()
-	o.inside++
-	fmt.Printf("%s works on the order; others there: %d; fence is higher: %v\n", who, o.inside-1, fence > o.fence)
-	o.fence = max(o.fence, fence)
-	o.mu.Unlock()
+	if err := o.enter(who, fence); err != nil {
+		return err
+	}
 
 	time.Sleep(20 * time.Millisecond) // time enough for others to come, if they could
 
@@ -51,6 +49,18 @@ func (o *order) work(who string, fence uint64) error {
 	defer o.mu.Unlock()
 	o.inside--
 	o.entries++
+	return nil
+}
+
+func (o *order) enter(who string, fence uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if fence < o.fence {
+		return fmt.Errorf("%s comes too late: fence %d after %d", who, fence, o.fence)
+	}
+	o.inside++
+	fmt.Printf("%s works on the order; others there: %d; fence is higher: %v\n", who, o.inside-1, fence > o.fence)
+	o.fence = fence
 	return nil
 }
 

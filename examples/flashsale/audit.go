@@ -9,8 +9,8 @@ import (
 )
 
 // The figures are what was counted for an item, or for all. Those that must be
-// zero are Oversold, DoubleShipped, Lost, PaidAndCancelled, Untold, and Early of
-// the runs.
+// zero are Oversold, DoubleShipped, Lost, PaidAndCancelled and Untold; and so must
+// Early of the runs and Breaches of the stock audits.
 type figures struct {
 	Stock            int `json:"stock"`    // pieces there were
 	Buyers           int `json:"buyers"`   // who came

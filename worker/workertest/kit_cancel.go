@@ -166,7 +166,7 @@ func (r *rig) watchCancelled() (cancels <-chan told, stop func()) {
 	}
 }
 
-// await waits a while for what is told of a delivery, which may be lost.
+// awaitTold waits a while for what is told of a delivery, which may be lost.
 func (r *rig) awaitTold(cancels <-chan told, d *duly.Delivery) bool {
 	r.Helper()
 	for {

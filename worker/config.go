@@ -31,7 +31,7 @@ type Config struct {
 	Timeout time.Duration
 
 	// MaxAttempts bounds the attempts at a task that has no bound of its own.
-	// The last failure buries it. Default: 20.
+	// The last failure buries it. Default: 20; at least 1.
 	MaxAttempts int
 
 	// Backoff is when a failed task is tried again. Default: Exponential(1 s,
@@ -43,11 +43,11 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// CancelTimeout is how long Run then waits for them to return, and for what
-	// they did to be settled. Default: 5 s.
+	// they did to be settled. Default: 5 s; not negative.
 	CancelTimeout time.Duration
 
 	// UnknownDelay is when a task of a kind without a handler is due again.
-	// Default: 30 s.
+	// Default: 30 s; not negative.
 	UnknownDelay time.Duration
 
 	// Weights share the pool among sources that all have work, by their names.

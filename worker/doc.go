@@ -43,8 +43,9 @@
 //     @hourly, @daily, @weekly, @monthly, @yearly. They are in UTC, or in the time
 //     zone that CRON_TZ= or TZ= before them names, for which each worker needs the time
 //     zone database of its system or package time/tzdata.
-//   - @every and a duration of 100 ms to 366 days. The ticks are its multiples since
-//     1970, in UTC, so that they are the same for all workers and after any restart.
+//   - @every and a duration of 100 ms to 366 days, in whole µs. The ticks are its
+//     multiples since 1970, in UTC, so that they are the same for all workers and
+//     after any restart.
 //
 // Where clocks are put forward, a time of day that does not exist is when they are;
 // where they are put back, one that comes twice is the first. But with * for the

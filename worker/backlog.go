@@ -60,6 +60,8 @@ func (b *backlog) admit(flights []*flight) {
 		switch {
 		case k == nil || k.enter(f, now) || f.late(now): // what has expired is not run
 			b.items = append(b.items, f)
+		case f.wasCancelled(): // before it came here, so nobody will unqueue it
+			b.giveBack(f, 0)
 		case f.LockKey == "" && len(k.waiting) < k.room(): // others may wait for the key
 			f.queued = now
 			k.waiting = append(k.waiting, f)

@@ -199,6 +199,7 @@ func (k *keeper) extend(ctx context.Context, flights []*flight) {
 	for _, d := range cancelled {
 		if f := byDelivery[d]; f != nil { // else it is lost as well
 			f.cancel()
+			k.unqueue(f)
 		}
 	}
 	for _, f := range byDelivery {

@@ -88,3 +88,37 @@ func TestARunThatWaitsForItsKindIsCancelledAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// The same if the message comes before the reply to the pop, or never: then the
+// extension tells, after a third of the lease.
+func TestARunThatWaitsForItsKindIsCancelledThoughItsMessageCameEarlyOrNever(t *testing.T) {
+	for name, within := range map[string]time.Duration{"early": 20 * time.Millisecond, "never": 120 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				f := newFake("q")
+				f.after = on("pop", func(context.Context) error {
+					if name == "early" && f.leased() == 2 {
+						f.cancel("b")
+					}
+					return nil
+				})
+				f.addTask(duly.Task{ID: "a", Kind: "k"}, 0)
+				launch(t, handler(func(ctx context.Context, _ *duly.Delivery) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}), worker.Config{KindLimits: map[string]int{"k": 1}, Lease: 300 * time.Millisecond, DrainTimeout: -1}, f)
+				pass(10 * time.Millisecond)
+				f.addTask(duly.Task{ID: "b", Kind: "k"}, 0)
+				pass(10 * time.Millisecond)
+				if name == "never" {
+					f.mute = true
+					f.cancel("b")
+				}
+				pass(within)
+				if f.left() != 1 {
+					t.Errorf("%v after it was cancelled, b is still leased: %v", within, f.out())
+				}
+			})
+		})
+	}
+}

@@ -156,20 +156,7 @@ func TestLockKeysKeepRunsApartWhenWorkersAreKilledAtRandom(t *testing.T) {
 	tr := newTroupe(t, process{Slots: 4, Lease: time.Second, MaxCrashes: 1_000_000})
 	began := time.Now()
 	tasks := bursts(rnd, keys, each, 5, began.Add(time.Second), span)
-	tr.enqueueKeyed(t, tasks, func(i int) duly.Task {
-		kind := "exclusive"
-		if i%10 == 3 {
-			kind = "exclusive.fails"
-		}
-		takes := time.Duration(1+i%8) * ms
-		if i%20 == 0 {
-			takes *= 20
-		}
-		if i%200 == 0 {
-			takes = 1500 * ms // longer than a lease
-		}
-		return duly.Task{Kind: kind, Payload: []byte(takes.String())}
-	})
+	tr.enqueueKeyed(t, tasks, mixedTask)
 	var busy sync.WaitGroup
 	var held []keyedRun
 	busy.Go(func() {
@@ -211,6 +198,23 @@ func TestLockKeysKeepRunsApartWhenWorkersAreKilledAtRandom(t *testing.T) {
 	if how[ranDead] == 0 && !testing.Short() {
 		t.Error("no kill hit a run: the test shows nothing")
 	}
+}
+
+// mixedTask is the i-th task of a run under kills: some fail, some take long, and a
+// few take longer than a lease.
+func mixedTask(i int) duly.Task {
+	kind := "exclusive"
+	if i%10 == 3 {
+		kind = "exclusive.fails"
+	}
+	takes := time.Duration(1+i%8) * ms
+	if i%20 == 0 {
+		takes *= 20
+	}
+	if i%200 == 0 {
+		takes = 1500 * ms
+	}
+	return duly.Task{Kind: kind, Payload: []byte(takes.String())}
 }
 
 // The end of one run of a lock key begins the next, in whichever process it is:

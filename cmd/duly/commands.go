@@ -158,23 +158,25 @@ func cancel(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	verb, on := q.Cancel, []queue.State{queue.Due, lastRun}
+	verb, on := q.Cancel, []queue.State{queue.Due, lastRun, replacementDue}
 	if *running {
 		verb, on = q.CancelRunning, append(on, queue.Leased)
 	}
 	for _, id := range ids {
+		before, err := q.Get(ctx, id) // after it a run may have ended, and what was removed is gone
+		if err != nil {
+			return err
+		}
 		found, err := verb(ctx, id)
 		if err != nil {
 			return err
 		}
-		if found == queue.Leased && !*running {
-			info, err := q.Get(ctx, id)
-			if err != nil {
-				return err
-			}
-			if info.Every != "" {
-				found = lastRun
-			}
+		switch {
+		case found != queue.Leased || *running:
+		case before.Every != "":
+			found = lastRun
+		case !before.Replacement.IsZero():
+			found = replacementDue
 		}
 		if err := t.out.found(id, found, "cancelled", on...); err != nil {
 			return err
@@ -195,11 +197,18 @@ func reschedule(ctx context.Context, t *tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	before, err := q.Get(ctx, words[0])
+	if err != nil {
+		return err
+	}
 	found, err := q.Reschedule(ctx, words[0], when)
 	if err != nil {
 		return err
 	}
-	return t.out.found(words[0], found, "rescheduled", queue.Due)
+	if found == queue.Leased && !before.Replacement.IsZero() {
+		found = replacementDue
+	}
+	return t.out.found(words[0], found, "rescheduled", queue.Due, replacementDue)
 }
 
 func revive(ctx context.Context, t *tool, args []string) error {

@@ -140,33 +140,6 @@ func TestLimitSetsWhatIsGivenAndShowsAll(t *testing.T) {
 	}
 }
 
-func TestCancelRunningToo(t *testing.T) {
-	t.Parallel()
-	m, rdb := redistest.Mini(t)
-	q, err := queue.New(rdb, "orders", queue.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := m.Addr()
-	object(t, addr, "enqueue", "orders", "k", "-id", "a")
-	ds, _, err := q.Pop(t.Context(), 1, time.Minute)
-	if err != nil || len(ds) != 1 {
-		t.Fatal(len(ds), err)
-	}
-	object(t, addr, "enqueue", "orders", "k", "-id", "b")
-	if o := object(t, addr, "cancel", "orders", "a"); o["cancelled"] != false || o["found"] != "leased" {
-		t.Errorf("cancel: %v", o)
-	}
-	status, out, errs := invoke(t, addr, "", "cancel", "-running", "orders", "a", "b", "c")
-	want := "\"a\" was leased: cancelled\n\"b\" was due: cancelled\n\"c\" was missing: left alone\n"
-	if status != 0 || out != want || errs != "" {
-		t.Errorf("cancel -running: status %d, printed %q and %q", status, out, errs)
-	}
-	if _, cancelled, err := q.Extend(t.Context(), ds, time.Minute); err != nil || len(cancelled) != 1 {
-		t.Errorf("%d were cancelled: %v", len(cancelled), err)
-	}
-}
-
 func TestCommandsOnRecurringTasks(t *testing.T) {
 	t.Parallel()
 	m, rdb := redistest.Mini(t)

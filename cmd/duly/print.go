@@ -45,18 +45,26 @@ func (p printer) count(n int, done string) error {
 	return err
 }
 
-// lastRun is found where a recurring task runs that was cancelled.
-const lastRun queue.State = "leased, for the last time"
+// What is found where a task runs: one that recurs, and was cancelled; or one that is to
+// be replaced, and it is the replacement that something was done to.
+const (
+	lastRun        queue.State = "leased, for the last time"
+	replacementDue queue.State = "leased, its replacement due"
+)
 
 // found tells what was done to a task: something if it was in one of the states
 // on, else nothing.
 func (p printer) found(id string, state queue.State, done string, on ...queue.State) error {
 	acted := slices.Contains(on, state)
-	if state == lastRun && p.json {
-		return p.object(map[string]any{"id": id, "found": queue.Leased, done: true, "last_run": true})
-	}
 	if p.json {
-		return p.object(map[string]any{"id": id, "found": state, done: acted})
+		o := map[string]any{"id": id, "found": state, done: acted}
+		switch state {
+		case lastRun:
+			o["found"], o["last_run"] = queue.Leased, true
+		case replacementDue:
+			o["found"], o["replacement"] = queue.Leased, true
+		}
+		return p.object(o)
 	}
 	if !acted {
 		done = "left alone"

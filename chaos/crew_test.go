@@ -131,16 +131,23 @@ func (c *crew) runs() []run {
 	defer c.mu.Unlock()
 	var all []run
 	for _, h := range c.hired {
-		text, err := os.ReadFile(h.runs)
-		if err != nil && !os.IsNotExist(err) {
-			c.t.Fatal(err)
-		}
-		text = text[:bytes.LastIndexByte(text, '\n')+1] // the last may be under way
-		for line := range bytes.Lines(text) {
-			var r run
-			must(c.t, json.Unmarshal(line, &r))
-			all = append(all, r)
-		}
+		all = append(all, h.noted(c.t)...)
+	}
+	return all
+}
+
+// noted are the runs of one worker.
+func (h *hand) noted(tb testing.TB) (all []run) {
+	tb.Helper()
+	text, err := os.ReadFile(h.runs)
+	if err != nil && !os.IsNotExist(err) {
+		tb.Fatal(err)
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last may be under way
+	for line := range bytes.Lines(text) {
+		var r run
+		must(tb, json.Unmarshal(line, &r))
+		all = append(all, r)
 	}
 	return all
 }

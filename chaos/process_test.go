@@ -100,7 +100,8 @@ func (l *runLog) note(d *duly.Delivery, acked bool) error {
 // A witness is a queue that notes which tasks it has ended as done.
 type witness struct {
 	*queue.Queue
-	log *runLog
+	log    *runLog
+	events *eventLog
 }
 
 func (w witness) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
@@ -117,7 +118,7 @@ func (w witness) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Deli
 			err = errors.Join(err, w.log.note(d, true))
 		}
 	}
-	return lost, err
+	return lost, errors.Join(err, w.events.settled(ss, gone))
 }
 
 // processMain runs a worker until its standard input ends.
@@ -140,20 +141,31 @@ func work() error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
+	more, err := os.OpenFile(p.Log+".events", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = more.Close() }()
 	q, rdb, err := p.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
 	ctx, cancel := context.WithCancel(context.Background())
+	var told time.Time
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
+		told = time.Now()
 		cancel()
 	}()
-	log := &runLog{file: file}
+	log, events := &runLog{file: file}, &eventLog{file: more}
+	mux := handlers(log)
+	events.watched(mux)
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: cmp.Or(p.Slots, 4), Lease: p.Lease, DrainTimeout: p.Drain}
-	return worker.New(handlers(log), cfg, witness{q, log}).Run(ctx)
+	err = worker.New(mux, cfg, witness{q, log, events}).Run(ctx)
+	took := time.Since(told)
+	return errors.Join(err, events.note(event{What: stopped, At: told.UnixMicro(), Took: took.Microseconds()}))
 }
 
 // handlers are those of every worker process. Each run is noted before it begins.

@@ -52,6 +52,7 @@ type process struct {
 	Lease      time.Duration // default: that of workers
 	Drain      time.Duration // likewise
 	MaxCrashes int           // default: that of queues
+	Hesitate   time.Duration // before each settlement: a pause then falls between a look at the lease and its use
 	Log        string        // file of its runs
 }
 
@@ -102,9 +103,12 @@ type witness struct {
 	*queue.Queue
 	log    *runLog
 	events *eventLog
+
+	hesitate time.Duration
 }
 
 func (w witness) Settle(ctx context.Context, ss []duly.Settlement) ([]*duly.Delivery, error) {
+	time.Sleep(w.hesitate)
 	lost, err := w.Queue.Settle(ctx, ss)
 	if err != nil {
 		return lost, err
@@ -163,7 +167,7 @@ func work() error {
 	events.watched(mux)
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: cmp.Or(p.Slots, 4), Lease: p.Lease, DrainTimeout: p.Drain}
-	err = worker.New(mux, cfg, witness{q, log, events}).Run(ctx)
+	err = worker.New(mux, cfg, witness{q, log, events, p.Hesitate}).Run(ctx)
 	took := time.Since(told)
 	return errors.Join(err, events.note(event{What: stopped, At: told.UnixMicro(), Took: took.Microseconds()}))
 }

@@ -174,9 +174,12 @@ func (r *report) spread(what string, took []time.Duration) {
 	r.measure(what+", max, ms", ms(took[len(took)-1]))
 }
 
+// A maker makes the i-th task.
+type maker = func(i int) (duly.Task, []queue.EnqueueOption)
+
 // during enqueues tasks at a pace for as long as something is being done, and returns
-// how many. task makes the i-th.
-func (c *crew) during(ts *tries, pace time.Duration, task func(int) (duly.Task, []queue.EnqueueOption), do func()) (n int) {
+// how many.
+func (c *crew) during(ts *tries, pace time.Duration, task maker, do func()) (n int) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

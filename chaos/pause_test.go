@@ -15,7 +15,7 @@ import (
 func TestPausedWorkersAckNothingTwice(t *testing.T) {
 	const lease = 250 * time.Millisecond
 	r := begin(t, "workers paused")
-	pauses := pick(12, 150, 3000)
+	pauses := pick(12, 90, 3000)
 	server := redistest.Start(t)
 	c := r.assemble(process{
 		Redis: place{Socket: server.Socket}, Slots: 6, Lease: lease, MaxCrashes: 1_000_000, Hesitate: 30 * time.Millisecond,
@@ -31,13 +31,13 @@ func TestPausedWorkersAckNothingTwice(t *testing.T) {
 		return time.Duration(from+rnd.IntN(to-from)) * time.Millisecond
 	}
 	moments := make([][]int64, len(paused)) // when each went on
-	c.during(ts, 8*time.Millisecond, r.lasting, func() {
+	c.during(ts, 12*time.Millisecond, r.lasting(1500*time.Millisecond), func() {
 		var all sync.WaitGroup
 		defer all.Wait()
 		for i, h := range paused {
 			all.Go(func() {
 				for range pauses / len(paused) {
-					time.Sleep(ms(plans[i], 50, 300))
+					time.Sleep(ms(plans[i], 150, 500)) // more than what a handler has to hear of it
 					must(t, h.signal(syscall.SIGSTOP))
 					time.Sleep(lease + ms(plans[i], 50, 600))
 					moments[i] = append(moments[i], time.Now().UnixMicro())
@@ -112,8 +112,8 @@ func (c *crew) overtakenKnow(runs []run, woken map[*hand][]int64) {
 		if acked[this] {
 			late++
 		}
-		i, _ := slices.BinarySearch(woken[e.by], e.At)
-		if i > 0 && woken[e.by][i-1] > popped && e.At > woken[e.by][i-1]+100_000 {
+		i, _ := slices.BinarySearch(woken[e.by], popped)
+		if i < len(woken[e.by]) && e.At > woken[e.by][i]+100_000 {
 			later++
 			if !e.Ended {
 				deaf++

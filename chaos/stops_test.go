@@ -28,7 +28,7 @@ func TestStoppedWorkersEndInTime(t *testing.T) {
 	var ends []*hand
 	var mu sync.Mutex // guards ends
 	rest := []*hand{c.mustHire(), c.mustHire()}
-	c.during(ts, 8*time.Millisecond, r.lasting, func() {
+	c.during(ts, 8*time.Millisecond, r.lasting(600*time.Millisecond), func() {
 		var all sync.WaitGroup
 		defer all.Wait()
 		for range lanes {
@@ -72,17 +72,19 @@ func TestStoppedWorkersEndInTime(t *testing.T) {
 	c.releasesRunSoon(ends)
 }
 
-// lasting makes tasks of 5 to 200 ms, and in eight one that takes up to 600 ms. Half of
-// them ignore their context.
-func (r *report) lasting(i int) (duly.Task, []queue.EnqueueOption) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	takes := time.Duration(5+r.rnd.IntN(196)) * time.Millisecond
-	if r.rnd.IntN(8) == 0 {
-		takes = time.Duration(200+r.rnd.IntN(401)) * time.Millisecond
+// lasting makes tasks of 5 to 200 ms, and in eight one that may take more. Half of them
+// ignore their context.
+func (r *report) lasting(most time.Duration) maker {
+	return func(i int) (duly.Task, []queue.EnqueueOption) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		takes := 5*time.Millisecond + time.Duration(r.rnd.Int64N(int64(195*time.Millisecond)))
+		if r.rnd.IntN(8) == 0 {
+			takes = 200*time.Millisecond + time.Duration(r.rnd.Int64N(int64(most-200*time.Millisecond)))
+		}
+		kind := []string{"obeys", "ignores"}[r.rnd.IntN(2)]
+		return duly.Task{ID: fmt.Sprintf("%s-%06d", kind, i), Kind: kind, Payload: []byte(takes.String())}, nil
 	}
-	kind := []string{"obeys", "ignores"}[r.rnd.IntN(2)]
-	return duly.Task{ID: fmt.Sprintf("%s-%06d", kind, i), Kind: kind, Payload: []byte(takes.String())}, nil
 }
 
 // stopsInTime promises that Run returned within the time to drain and 100 ms. A handler

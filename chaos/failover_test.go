@@ -1,0 +1,215 @@
+package chaos
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dulyhq/duly/lock"
+	"github.com/dulyhq/duly/lock/redistest"
+)
+
+// A master whose replica has been cut off goes on, is killed, and the replica takes its
+// place: what was acknowledged after the cut is lost, and nothing else.
+func TestFailoverLosesWhatTheReplicaHadNot(t *testing.T) {
+	failover(t, "failover, link cut", 0)
+}
+
+// failover kills masters whose replica is cut off. acks is how many replicas must have
+// a task before it is acknowledged.
+func failover(t *testing.T, scenario string, acks int) {
+	r := begin(t, scenario)
+	rounds := pick(1, 3, 100)
+	master := redistest.Start(t)
+	front := startRelay(t, master.Addr)
+	c := r.assemble(process{Redis: place{Addrs: []string{front.addr}}, Lease: 500 * time.Millisecond, MaxCrashes: 1_000_000})
+	c.mustHire()
+	c.mustHire()
+	ts := newTries()
+	fences := r.takeLocks(c.rdb)
+	var gaps []span
+	c.during(ts, 4*time.Millisecond, r.mixed, func() {
+		for range rounds {
+			link := startRelay(t, master.Addr)
+			replica := follow(t, link.addr)
+			time.Sleep(time.Duration(200+r.rnd.IntN(200)) * time.Millisecond)
+			gap := span{from: replicated(t, master, replica)}
+			link.point("")
+			r.fault("replica cut off", 1)
+			time.Sleep(time.Duration(200+r.rnd.IntN(400)) * time.Millisecond)
+			gap.fault = time.Now().UnixMicro()
+			master.Kill()
+			r.fault("master killed", 1)
+			must(t, replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+			gap.to = time.Now().UnixMicro()
+			front.point(replica.Addr)
+			gaps, master = append(gaps, gap), replica
+			c.goesOn(gap, 15*time.Second)
+		}
+	})
+	c.drain(1, time.Minute)
+	c.failedOver(ts, gaps, fences(), acks)
+}
+
+// A span is a time from a moment at which replicas had everything to one at which one
+// of them had taken over, µs; within it was the fault.
+type span struct{ from, fault, to int64 }
+
+func within(spans []span, at int64) bool {
+	for _, s := range spans {
+		if s.from <= at && at <= s.to {
+			return true
+		}
+	}
+	return false
+}
+
+// follow starts a replica, and returns when it has all that its master has.
+func follow(t *testing.T, master string) *redistest.Server {
+	t.Helper()
+	host, port, err := net.SplitHostPort(master)
+	must(t, err)
+	replica := redistest.Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
+	rdb := replica.Client()
+	eventually(t, "the replica has a link", 20*time.Second, func() bool {
+		info, err := rdb.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	return replica
+}
+
+// replicated returns a time before which everything was confirmed that a replica has.
+func replicated(t *testing.T, master, replica *redistest.Server) (at int64) {
+	t.Helper()
+	rdb, copied := master.Client(), replica.Client()
+	eventually(t, "the replica has what was written", 10*time.Second, func() bool {
+		at = time.Now().UnixMicro()
+		return rdb.Set(t.Context(), "probe", at, 0).Err() == nil && sees(t, copied, at)
+	})
+	return at
+}
+
+// sees waits a moment for a replica to have a probe.
+func sees(t *testing.T, replica *redis.Client, probe int64) bool {
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+		if got, err := replica.Get(t.Context(), "probe").Int64(); err == nil && got == probe {
+			return true
+		}
+	}
+	return false
+}
+
+// goesOn waits until a task runs that was popped after a failover.
+func (c *crew) goesOn(gap span, most time.Duration) {
+	c.t.Helper()
+	eventually(c.t, "work goes on", most, func() bool {
+		for _, run := range c.runs() {
+			if run.Popped > gap.to {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A taken is a lock that was taken: when, µs, and its fence.
+type taken struct {
+	at    int64
+	fence uint64
+}
+
+// takeLocks takes a lock and gives it back, until it is asked for what it saw.
+func (r *report) takeLocks(rdb redis.UniversalClient) (stop func() []taken) {
+	r.t.Helper()
+	locker, err := lock.New(rdb, lock.Config{})
+	must(r.t, err)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var all sync.WaitGroup
+	var seen []taken
+	all.Go(func() {
+		for ctx.Err() == nil {
+			lease, err := locker.TryAcquire(ctx, "chaos", 300*time.Millisecond)
+			if err == nil {
+				seen = append(seen, taken{time.Now().UnixMicro(), lease.Fence()})
+				err = lease.Release(ctx)
+			}
+			if err != nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	r.t.Cleanup(cancel)
+	return func() []taken {
+		cancel()
+		all.Wait()
+		return seen
+	}
+}
+
+// failedOver counts what failovers have lost, and promises that it is nothing but what
+// the replica had not, and that all fences after them are higher than all before. If
+// replicas had to confirm, no task may be lost.
+func (c *crew) failedOver(ts *tries, gaps []span, locks []taken, acks int) {
+	c.t.Helper()
+	runs := c.runs()
+	total := ts.count(runs, attempts)
+	excused := 0
+	for _, id := range total.lost {
+		if acks == 0 && within(gaps, ts.at[id]) {
+			excused++
+		}
+	}
+	ends, forgotten := make(map[string]int), make(map[string]bool)
+	for _, run := range runs {
+		if run.Acked {
+			ends[run.ID]++
+			forgotten[run.ID] = forgotten[run.ID] || within(gaps, run.At)
+		}
+	}
+	twice := 0
+	for id, n := range ends {
+		if n > 1 && forgotten[id] {
+			twice++
+		}
+	}
+	c.cleanBut(total, excused, twice)
+	c.rising(runs, gaps...)
+	c.measure("tasks lost that the replica had not", float64(excused))
+	c.measure("tasks done whose end the replica had not", float64(twice))
+	var waits []time.Duration
+	for _, gap := range gaps {
+		before, after, next := uint64(0), ^uint64(0), int64(0)
+		for _, run := range runs {
+			switch {
+			case run.Acked:
+			case run.Popped < gap.fault:
+				before = max(before, run.Fence)
+			case run.Popped > gap.to:
+				after = min(after, run.Fence)
+				if next == 0 || run.At < next {
+					next = run.At
+				}
+			}
+		}
+		c.promise(before < after, "a run after a failover had fence %d, one before it %d", after, before)
+		waits = append(waits, time.Duration(next-gap.fault)*time.Microsecond)
+		had := 0
+		for _, l := range locks {
+			if l.at > gap.to {
+				had++
+			}
+		}
+		c.promise(had > 0, "no lock was taken after a failover, so nothing was shown of that")
+	}
+	for i := 1; i < len(locks); i++ {
+		c.promise(locks[i].fence > locks[i-1].fence, "a lock had fence %d after %d", locks[i].fence, locks[i-1].fence)
+	}
+	c.measure("locks taken", float64(len(locks)))
+	c.spread("master killed until a task runs", waits)
+}

@@ -309,3 +309,25 @@ func TestAPopThatArrivesAfterAnEmptyOneIsBroughtByTheNext(t *testing.T) {
 	equal(t, "popped", ids(deliveries), []string{"a"})
 	r.settle(t, duly.Acked, deliveries...)
 }
+
+// The caller has received a later pop than the one that a replica, which has just
+// become the master, knows of.
+func TestAPopBeforeTheLastOneReceivedIsNotBroughtAgainAfterAFailover(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		r.enqueue(t, "a")
+		first := r.popOne(t, "a")
+		pops, err := r.Keys(t.Context(), r.key("pop:*")).Result()
+		must(t, err)
+		equal(t, "records of pops", len(pops), 1)
+		known := r.Get(t.Context(), pops[0]).Val()
+		r.enqueue(t, "b")
+		second := r.popOne(t, "b")
+		r.settle(t, duly.Acked, second)
+		must(t, r.Set(t.Context(), pops[0], known, time.Hour).Err())
+
+		r.enqueue(t, "c")
+		r.popOne(t, "c")
+		r.settle(t, duly.Acked, first)
+	})
+}

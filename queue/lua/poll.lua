@@ -2,10 +2,11 @@
 -- brought all workers at once, before all that such a poll does not need. The keys
 -- and arguments are those of pop, which goes on with now, extras, earliest, starts,
 -- front and lapses, and with lastFence and lastStop of the caller's last pop and
--- whether that has reached it.
+-- whether that has reached it: a replica that was behind may know an earlier one than
+-- the caller has received since.
 local last, lastFence, lastStop = string.match(redis.call('GET', KEYS[6]) or '', '^(%d+):(%d+):(%d+)$')
 if last and tonumber(last) >= tonumber(ARGV[6]) then return {'stale'} end
-local reached, now = not last or lastFence == ARGV[7], clock()
+local reached, now = not last or tonumber(lastFence) <= (tonumber(ARGV[7]) or 0), clock()
 
 -- earliest is the lowest score of a set, or never, and with it the member that has it.
 local function earliest(set)

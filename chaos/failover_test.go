@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,14 +21,21 @@ func TestFailoverLosesWhatTheReplicaHadNot(t *testing.T) {
 	failover(t, "failover, link cut", 0)
 }
 
+// With ReplicaAcks no task is lost: what was enqueued after the cut is not acknowledged.
+func TestFailoverLosesNothingThatReplicasConfirmed(t *testing.T) {
+	failover(t, "failover, link cut, 1 replica confirms", 1)
+}
+
 // failover kills masters whose replica is cut off. acks is how many replicas must have
 // a task before it is acknowledged.
 func failover(t *testing.T, scenario string, acks int) {
 	r := begin(t, scenario)
 	rounds := pick(1, 3, 100)
-	master := redistest.Start(t)
+	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	front := startRelay(t, master.Addr)
-	c := r.assemble(process{Redis: place{Addrs: []string{front.addr}}, Lease: 500 * time.Millisecond, MaxCrashes: 1_000_000})
+	c := r.assemble(process{
+		Redis: place{Addrs: []string{front.addr}}, Lease: 500 * time.Millisecond, MaxCrashes: 1_000_000, Acks: acks,
+	})
 	c.mustHire()
 	c.mustHire()
 	ts := newTries()
@@ -104,17 +112,14 @@ func sees(t *testing.T, replica *redis.Client, probe int64) bool {
 	return false
 }
 
-// goesOn waits until a task runs that was popped after a failover.
+// goesOn waits until each of the workers runs a task that was popped after a failover.
 func (c *crew) goesOn(gap span, most time.Duration) {
 	c.t.Helper()
-	eventually(c.t, "work goes on", most, func() bool {
-		for _, run := range c.runs() {
-			if run.Popped > gap.to {
-				return true
-			}
-		}
-		return false
-	})
+	for _, h := range c.hired {
+		eventually(c.t, "every worker goes on", most, func() bool {
+			return slices.ContainsFunc(h.noted(c.t), func(run run) bool { return run.Popped > gap.to })
+		})
+	}
 }
 
 // A taken is a lock that was taken: when, µs, and its fence.

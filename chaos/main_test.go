@@ -4,6 +4,8 @@ import (
 	"flag"
 	"os"
 	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 var (
@@ -12,6 +14,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	logging.Disable() // of connections that fail, as they are to
 	if os.Getenv(processEnv) != "" {
 		os.Exit(processMain())
 	}

@@ -52,6 +52,7 @@ type process struct {
 	Lease      time.Duration // default: that of workers
 	Drain      time.Duration // likewise
 	MaxCrashes int           // default: that of queues
+	Acks       int           // replicas that confirm what is enqueued
 	Hesitate   time.Duration // before each settlement: a pause then falls between a look at the lease and its use
 	Log        string        // file of its runs
 }
@@ -61,7 +62,7 @@ const queueName = "tasks"
 
 func (p *process) open() (*queue.Queue, redis.UniversalClient, error) {
 	rdb := p.Redis.dial()
-	q, err := queue.New(rdb, queueName, queue.Config{MaxCrashes: p.MaxCrashes})
+	q, err := queue.New(rdb, queueName, queue.Config{MaxCrashes: p.MaxCrashes, ReplicaAcks: p.Acks})
 	return q, rdb, err
 }
 

@@ -103,7 +103,7 @@ func (c *crew) stopsInTime(ends []*hand, drain time.Duration) {
 		}
 	}
 	beyond := make([]time.Duration, 0, len(ends))
-	full, waited, begun := 0, 0, 0
+	full, waited, begun, tooLong := 0, 0, 0, 0
 	for _, h := range ends {
 		e, ok := stops[h]
 		if !ok {
@@ -120,7 +120,9 @@ func (c *crew) stopsInTime(ends []*hand, drain time.Duration) {
 			full++
 		}
 		late := took - allowed
-		c.promise(late <= 100*time.Millisecond, "a stop took %v, of which %v were allowed", took, allowed)
+		if late > 100*time.Millisecond {
+			tooLong++
+		}
 		beyond = append(beyond, late)
 		for _, run := range h.noted(c.t) {
 			if !run.Acked && run.At > e.At+100_000 { // the clock is read before the line is written
@@ -128,6 +130,7 @@ func (c *crew) stopsInTime(ends []*hand, drain time.Duration) {
 			}
 		}
 	}
+	c.promise(tooLong == 0, "%d of %d stops took 100 ms more than was allowed", tooLong, len(ends))
 	c.promise(begun == 0, "%d runs began when their worker had been told to stop", begun)
 	c.spread("stop beyond what was allowed", beyond)
 	c.measure("stops that took all the time to drain", float64(full))
@@ -171,8 +174,12 @@ func (c *crew) releasesRunSoon(ends []*hand) {
 	c.promise(never == 0, "%d tasks that were released never ran again", never)
 	c.promise(len(waits) > 0, "no stop released a task, so nothing was shown of that")
 	c.spread("released until it runs", waits)
+	late := 0
 	for _, wait := range waits {
-		c.promise(wait <= time.Second, "what was released ran after %v", wait)
+		if wait > time.Second {
+			late++
+		}
 	}
+	c.promise(late == 0, "%d of %d tasks that were released ran after more than a second", late, len(waits))
 	c.measure("tasks released by stops", float64(len(waits)))
 }

@@ -220,7 +220,21 @@ func send(ctx context.Context, rdb redis.UniversalClient, a acks, verb, script s
 		if calls[i].err == nil && (a.always || word(calls[i].value) == "ok") { // else there is nothing to confirm
 			calls[i].err = unconfirmed
 		}
+		if cluster, ok := rdb.(*redis.ClusterClient); ok && stale(cmd.Err()) {
+			cluster.ReloadState(ctx)
+		}
 	}
+}
+
+// stale reports whether the client of a cluster may have an old map of it. It asks for
+// a new one by itself only when it retries, and what is sent once it does not retry:
+// it would go on asking a dead node, though another has its slots, for a minute.
+func stale(err error) bool {
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "READONLY")
+	}
+	return err != nil && !errors.Is(err, redis.ErrClosed)
 }
 
 func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) redis.Pipeliner {

@@ -25,7 +25,8 @@ import (
 type crew struct {
 	*report
 	*queue.Queue
-	rdb redis.UniversalClient
+	others []*queue.Queue // which take their turns with it
+	rdb    redis.UniversalClient
 
 	told process // for those who are hired
 	dir  string
@@ -48,10 +49,15 @@ func (r *report) assemble(told process) *crew {
 	r.t.Helper()
 	q, rdb, err := told.open()
 	must(r.t, err)
-	c := &crew{report: r, Queue: q, rdb: rdb, told: told, dir: r.t.TempDir()}
+	others, err := told.others(rdb)
+	must(r.t, err)
+	c := &crew{report: r, Queue: q, others: others, rdb: rdb, told: told, dir: r.t.TempDir()}
 	r.t.Cleanup(func() {
-		for _, h := range c.hired {
+		for i, h := range c.hired {
 			h.kill()
+			if text, _ := os.ReadFile(h.stderr); r.t.Failed() && len(text) > 0 {
+				r.t.Logf("the last of what worker %d has logged: %s", i, text[max(len(text)-1000, 0):])
+			}
 		}
 		_ = rdb.Close()
 	})
@@ -170,12 +176,23 @@ func (c *crew) drain(n int, most time.Duration) {
 }
 
 // pending is how many tasks are to be run; -1 if Redis does not tell.
-func (c *crew) pending() int {
-	s, err := c.Stats(c.t.Context())
-	if err != nil {
-		return -1
+func (c *crew) pending() (n int) {
+	for i := range 1 + len(c.others) {
+		s, err := c.turn(i).Stats(c.t.Context())
+		if err != nil {
+			return -1
+		}
+		n += s.Due + s.Parked + s.Leased
 	}
-	return s.Due + s.Parked + s.Leased
+	return n
+}
+
+// turn is the queue whose turn it is.
+func (c *crew) turn(i int) *queue.Queue {
+	if i %= 1 + len(c.others); i > 0 {
+		return c.others[i-1]
+	}
+	return c.Queue
 }
 
 // enqueue enqueues n tasks at a pace, each in a call of its own; task makes the i-th.
@@ -192,7 +209,7 @@ func (c *crew) enqueue(ts *tries, n int, pace time.Duration, task func(i int) (d
 			ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 			defer cancel()
 			next, opts := task(i)
-			_, err := c.Enqueue(ctx, next, opts...)
+			_, err := c.turn(i).Enqueue(ctx, next, opts...)
 			ts.note(next.ID, err)
 		})
 		<-tick.C

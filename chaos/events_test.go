@@ -179,7 +179,7 @@ type maker = func(i int) (duly.Task, []queue.EnqueueOption)
 
 // during enqueues tasks at a pace for as long as something is being done.
 func (c *crew) during(ts *tries, pace time.Duration, task maker, do func()) {
-	const some = 20
+	const some = 24 // a multiple of any number of queues here
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -48,6 +48,7 @@ func (p place) dial() redis.UniversalClient {
 // A process is what a worker process is told.
 type process struct {
 	Redis      place
+	More       []string      // names of queues besides
 	Slots      int           // default: 4
 	Lease      time.Duration // default: that of workers
 	Drain      time.Duration // likewise
@@ -64,6 +65,15 @@ func (p *process) open() (*queue.Queue, redis.UniversalClient, error) {
 	rdb := p.Redis.dial()
 	q, err := queue.New(rdb, queueName, queue.Config{MaxCrashes: p.MaxCrashes, ReplicaAcks: p.Acks})
 	return q, rdb, err
+}
+
+// others opens the queues besides.
+func (p *process) others(rdb redis.UniversalClient) (all []*queue.Queue, err error) {
+	for _, name := range p.More {
+		q, wrong := queue.New(rdb, name, queue.Config{MaxCrashes: p.MaxCrashes, ReplicaAcks: p.Acks})
+		all, err = append(all, q), errors.Join(err, wrong)
+	}
+	return all, err
 }
 
 // A run is a line in the file of a worker process: a run of a task that begins, or
@@ -156,6 +166,10 @@ func work() error {
 		return err
 	}
 	defer func() { _ = rdb.Close() }()
+	others, err := p.others(rdb)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var told time.Time
 	go func() {
@@ -168,7 +182,11 @@ func work() error {
 	events.watched(mux)
 	fmt.Println("ready")
 	cfg := worker.Config{Concurrency: cmp.Or(p.Slots, 4), Lease: p.Lease, DrainTimeout: p.Drain}
-	err = worker.New(mux, cfg, witness{q, log, events, p.Hesitate}).Run(ctx)
+	sources := []worker.Source{witness{q, log, events, p.Hesitate}}
+	for _, q := range others {
+		sources = append(sources, witness{q, log, events, p.Hesitate})
+	}
+	err = worker.New(mux, cfg, sources...).Run(ctx)
 	took := time.Since(told)
 	return errors.Join(err, events.note(event{What: stopped, At: told.UnixMicro(), Took: took.Microseconds()}))
 }

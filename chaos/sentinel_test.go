@@ -39,7 +39,7 @@ func TestWorkGoesOnAfterSentinelsFailOver(t *testing.T) {
 				watch.know(i + 1)
 			}
 			time.Sleep(time.Duration(200+r.rnd.IntN(200)) * time.Millisecond)
-			gap := span{from: replicated(t, master, replica)}
+			gap := span{from: replicated(t, master, "probe")}
 			gap.fault = time.Now().UnixMicro()
 			master.Kill()
 			r.fault("master killed", 1)

@@ -186,20 +186,7 @@ func (c *crew) failedOver(ts *tries, gaps []span, locks []taken, acks int) {
 	c.measure("tasks done whose end the replica had not", float64(twice))
 	var waits []time.Duration
 	for _, gap := range gaps {
-		before, after, next := uint64(0), ^uint64(0), int64(0)
-		for _, run := range runs {
-			switch {
-			case run.Acked || !gap.about(run):
-			case run.Popped < gap.fault:
-				before = max(before, run.Fence)
-			case run.Popped > gap.to:
-				after = min(after, run.Fence)
-				if next == 0 || run.At < next {
-					next = run.At
-				}
-			}
-		}
-		c.promise(before < after, "a run after a failover had fence %d, one before it %d", after, before)
+		next := c.fencesRise(runs, gap.fault, gap.to, gap.about)
 		waits = append(waits, time.Duration(next-gap.fault)*time.Microsecond)
 		had := 0
 		for _, l := range locks {
@@ -209,9 +196,41 @@ func (c *crew) failedOver(ts *tries, gaps []span, locks []taken, acks int) {
 		}
 		c.promise(had > 0, "no lock was taken after a failover, so nothing was shown of that")
 	}
-	for i := 1; i < len(locks); i++ {
-		c.promise(locks[i].fence > locks[i-1].fence, "a lock had fence %d after %d", locks[i].fence, locks[i-1].fence)
-	}
-	c.measure("locks taken", float64(len(locks)))
+	c.locksRise(locks)
 	c.spread("master killed until a task runs", waits)
+}
+
+// fencesRise promises that all runs which were popped after a fault have higher fences
+// than all before it. It returns when the first of them began.
+func (r *report) fencesRise(runs []run, until, from int64, about func(run) bool) (next int64) {
+	r.t.Helper()
+	before, after := uint64(0), ^uint64(0)
+	for _, run := range runs {
+		switch {
+		case run.Acked || !about(run):
+		case run.Popped < until:
+			before = max(before, run.Fence)
+		case run.Popped > from:
+			after = min(after, run.Fence)
+			if next == 0 || run.At < next {
+				next = run.At
+			}
+		}
+	}
+	r.promise(next > 0, "nothing ran after a fault, so nothing was shown of it")
+	r.promise(before < after, "a run after a fault had fence %d, one before it %d", after, before)
+	return next
+}
+
+// locksRise promises that the fences of locks rise in the order in which they were taken.
+func (r *report) locksRise(locks []taken) {
+	r.t.Helper()
+	flat := 0
+	for i := 1; i < len(locks); i++ {
+		if locks[i].fence <= locks[i-1].fence {
+			flat++
+		}
+	}
+	r.promise(flat == 0, "%d locks had a fence that was no higher than that of the lock before", flat)
+	r.measure("locks taken", float64(len(locks)))
 }

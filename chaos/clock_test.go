@@ -123,7 +123,7 @@ func (c *serverClock) step(by time.Duration) {
 		c.t.Fatalf("the server's clock was stepped by %v, and is off by %v more", by, off)
 	}
 	if by != 0 {
-		c.fault(fmt.Sprintf("step of %+v", by), 1)
+		c.fault(map[bool]string{true: "clock put on", false: "clock put back"}[by > 0], 1)
 	}
 }
 

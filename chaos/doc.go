@@ -23,6 +23,10 @@
 // their task was due; and double acks, the tasks of which two deliveries were told that
 // they had ended it.
 //
+// Where a replica takes over, what was confirmed after the last moment at which it had
+// everything is counted as lost or as ended twice like the rest, and may be; with
+// ReplicaAcks nothing may be lost.
+//
 // Each scenario has a row in the table at the end, and prints one JSON object: the
 // faults that it injected, these counts, what it measured, and its seed. A seed repeats
 // the plan, not the interleaving. A promise that was broken fails its scenario, and so

@@ -234,7 +234,7 @@ func stale(err error) bool {
 	if errors.As(err, &refused) {
 		return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "READONLY")
 	}
-	return err != nil && !errors.Is(err, redis.ErrClosed)
+	return err != nil && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled)
 }
 
 func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) redis.Pipeliner {

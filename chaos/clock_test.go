@@ -119,7 +119,7 @@ func (c *serverClock) step(by time.Duration) {
 	s.at, s.offset = time.Now().UnixMicro(), c.offset.Microseconds()
 	c.steps = append(c.steps, s)
 	now := c.now(c.server.Client())
-	if off := now.Sub(time.Now()) - c.offset; off.Abs() > 5*time.Second {
+	if off := time.Until(now) - c.offset; off.Abs() > 5*time.Second {
 		c.t.Fatalf("the server's clock was stepped by %v, and is off by %v more", by, off)
 	}
 	if by != 0 {

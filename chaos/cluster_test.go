@@ -6,12 +6,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/dulyhq/duly/lock/redistest"
 )
@@ -147,19 +146,23 @@ func slotOf(name string) int {
 	return int(crc % 16384)
 }
 
-// owner is the node that has a slot.
-func (n *nodes) owner(slot int) *redistest.Server {
+// owner is the node that has a slot, as another node or the same sees it.
+func (n *nodes) owner(slot int, seen *redistest.Server) *redistest.Server {
 	n.t.Helper()
-	for _, s := range n.servers {
-		slots, err := s.Client().ClusterSlots(n.t.Context()).Result()
-		must(n.t, err)
-		for _, r := range slots {
-			if r.Start <= slot && slot <= r.End {
-				return n.server(r.Nodes[0].Addr)
+	shards, err := seen.Client().ClusterShards(n.t.Context()).Result()
+	must(n.t, err)
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			if int(r.Start) > slot || slot > int(r.End) {
+				continue
+			}
+			for _, node := range shard.Nodes {
+				if node.Role == "master" {
+					return n.server(net.JoinHostPort(node.IP, strconv.FormatInt(node.Port, 10)))
+				}
 			}
 		}
 	}
-	n.t.Fatalf("nobody has slot %d", slot)
 	return nil
 }
 
@@ -187,26 +190,18 @@ func (n *nodes) id(s *redistest.Server) string {
 func (n *nodes) failover(c *crew, i int) span {
 	n.t.Helper()
 	name := c.turn(i).Name()
-	master := n.owner(slotOf(name))
+	master := n.owner(slotOf(name), n.servers[0])
 	gap := span{from: replicated(n.t, master, keyOf(name)), hits: hits(i)}
 	gap.fault = time.Now().UnixMicro()
 	master.Kill()
 	c.fault("master killed", 1)
-	var alive *redis.Client
-	for _, s := range n.servers {
-		if s != master {
-			alive = s.Client()
-			break
-		}
+	alive := n.servers[0]
+	if alive == master {
+		alive = n.servers[1]
 	}
 	eventually(n.t, "a replica has the slots", 30*time.Second, func() bool {
-		slots, err := alive.ClusterSlots(n.t.Context()).Result()
-		for _, r := range slots {
-			if r.Start <= slotOf(name) && slotOf(name) <= r.End {
-				return err == nil && r.Nodes[0].Addr != master.Addr
-			}
-		}
-		return false
+		now := n.owner(slotOf(name), alive)
+		return now != nil && now != master
 	})
 	gap.to = time.Now().UnixMicro()
 	c.goesOn(gap, 20*time.Second)
@@ -220,20 +215,16 @@ func (n *nodes) move(slot int, pause time.Duration) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	from := n.owner(slot)
-	var masters []*redistest.Server
-	at := 0
+	var masters []*redistest.Server // which know of a move at once
 	for _, s := range n.servers {
 		role, err := s.Client().Do(ctx, "ROLE").Slice()
 		must(n.t, err)
 		if role[0] == "master" {
 			masters = append(masters, s)
 		}
-		if s == from {
-			at = len(masters)
-		}
 	}
-	to := masters[at%len(masters)]
+	from := n.owner(slot, masters[0])
+	to := masters[(slices.Index(masters, from)+1)%len(masters)]
 	fromID, toID := n.id(from), n.id(to)
 	must(n.t, to.Client().Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
 	source := from.Client()
@@ -249,7 +240,7 @@ func (n *nodes) move(slot int, pause time.Duration) {
 		must(n.t, source.Migrate(ctx, host, port, keys[0], 0, 5*time.Second).Err())
 		time.Sleep(pause)
 	}
-	for _, s := range append([]*redistest.Server{to, from}, masters...) {
+	for _, s := range append([]*redistest.Server{to}, masters...) {
 		must(n.t, s.Client().Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
 	}
 }

@@ -166,6 +166,12 @@ func (c *crew) drain(n int, most time.Duration) {
 	for i := range hands {
 		hands[i] = c.mustHire()
 	}
+	c.finish(hands, most)
+}
+
+// finish waits until nothing is left to run, and dismisses workers.
+func (c *crew) finish(hands []*hand, most time.Duration) {
+	c.t.Helper()
 	eventually(c.t, "nothing is left to run", most, func() bool { return c.pending() == 0 })
 	for _, h := range hands {
 		if _, status := h.stop(); status != 0 {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,4 +110,21 @@ func (c *crew) noted() (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// said are the lines that workers have logged, but those of attempts that were to fail.
+func (c *crew) said() (lines []string) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.hired {
+		text, err := os.ReadFile(h.stderr)
+		must(c.t, err)
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "the first attempt fails") {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
 }

@@ -77,9 +77,13 @@ func (c *crew) pour(ts *tries, pace time.Duration, task func(i int) (duly.Task, 
 			n += 50
 		}
 	})
-	return func() int {
+	stopped := sync.OnceFunc(func() {
 		close(ended)
 		load.Wait()
+	})
+	c.t.Cleanup(stopped)
+	return func() int {
+		stopped()
 		return n
 	}
 }

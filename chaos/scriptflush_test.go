@@ -28,10 +28,14 @@ func TestScriptFlushesAreInvisible(t *testing.T) {
 	all.Go(func() { r.flush(server.Client(), ended) })
 	asked := 0
 	all.Go(func() { asked = c.ask(ended) })
+	stop := sync.OnceFunc(func() {
+		close(ended)
+		all.Wait()
+	})
+	t.Cleanup(stop)
 	c.enqueue(ts, tasks, pace, r.mixed)
 	c.finish(hands, time.Minute)
-	close(ended)
-	all.Wait()
+	stop()
 
 	total := ts.count(c.runs(), attempts)
 	r.clean(total)

@@ -131,6 +131,11 @@ var mutants = []mutant{
 		"SentOnce|Retr",
 	},
 	{
+		"what was never sent is of unknown outcome", "script.go",
+		"case !cmd.sent.Load(), answered(err):", "case answered(err):",
+		"ConnectionThatIsRefused",
+	},
+	{
 		"a renewal error is a loss", "lease.go",
 		"case errors.Is(err, ErrExpired), errors.Is(err, ErrLost):", "case err != nil:",
 		"LostReplyOfExtend|KeepAliveOutlasts",

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -16,27 +14,6 @@ import (
 	"github.com/dulyhq/duly/lock/redistest"
 	"github.com/dulyhq/duly/queue"
 )
-
-// preload has processes that are started from now on load a shim, which it compiles.
-func preload(t *testing.T, source string) {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("skipped: the shim needs Linux")
-	}
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		if os.Getenv("DULY_REQUIRE_REDIS") == "1" {
-			t.Fatal("DULY_REQUIRE_REDIS=1, and no cc on the PATH")
-		}
-		t.Skip("skipped: needs cc on the PATH")
-	}
-	library := filepath.Join(t.TempDir(), "shim.so")
-	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-o", library, filepath.Join("shim", source)).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s does not compile: %v\n%s", source, err, out)
-	}
-	t.Setenv("LD_PRELOAD", library)
-}
 
 // A blackout is a power cut that was played.
 type blackout struct {
@@ -127,7 +104,7 @@ func TestPowerCutsLoseTwoSecondsAtMost(t *testing.T) {
 	}
 	total := ts.count(runs, once)
 	r.afterCuts(total, cuts)
-	late := slices.DeleteFunc(slices.Clone(total.lost), func(id string) bool { return forgiven(ts.at[id]) })
+	late := slices.DeleteFunc(slices.Clone(total.lost), func(id string) bool { return forgiven(time.UnixMicro(ts.at[id])) })
 	r.promise(len(late) == 0, "%d tasks were lost that were confirmed more than 2 s before a cut, such as %.200s", len(late), fmt.Sprint(late))
 	r.measure("oldest that was lost, ms", float64(oldest.Milliseconds()))
 	late = nil

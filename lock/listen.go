@@ -103,16 +103,15 @@ type subscription struct {
 func (s *subscription) run(ctx context.Context, heard func(payload string), connected func(bool)) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := s.hear(ctx, heard, connected)
+		lasted, err := s.hear(ctx, heard, connected)
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
-		if time.Since(began) > time.Second {
+		if lasted > time.Second { // without what it took to fail
 			pause = 0
 		}
 		if pause > 0 {
-			_ = sleep(ctx, between(pause/2, pause))
+			_ = sleep(ctx, between(pause*3/4, pause))
 		}
 		pause = min(max(2*pause, 50*time.Millisecond), 2*time.Second)
 	}
@@ -123,12 +122,12 @@ func (s *subscription) run(ctx context.Context, heard func(payload string), conn
 // it subscribes, the new one has no subscription.
 const answerWithin = time.Second
 
-// hear hears one subscription, until it breaks.
-func (s *subscription) hear(ctx context.Context, heard func(payload string), connected func(bool)) error {
+// hear hears one subscription, until it breaks, and returns how long it stood.
+func (s *subscription) hear(ctx context.Context, heard func(payload string), connected func(bool)) (lasted time.Duration, err error) {
 	sharded := s.sharded.Load()
 	sub, err := s.subscribe(ctx, sharded)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // receiving ignores ctx
 	defer func() {
@@ -136,9 +135,10 @@ func (s *subscription) hear(ctx context.Context, heard func(payload string), con
 			_ = sub.Close()
 		}
 	}()
-	stands := false
+	var stands time.Time // since when
 	defer func() {
-		if stands {
+		if !stands.IsZero() {
+			lasted = time.Since(stands)
 			connected(false)
 		}
 	}()
@@ -153,22 +153,26 @@ func (s *subscription) hear(ctx context.Context, heard func(payload string), con
 			if sharded && redis.HasErrorPrefix(err, "unknown command") {
 				s.sharded.Store(false) // Redis before 7
 			}
-			return err
+			return 0, err
 		}
 		switch got := got.(type) {
 		case *redis.Message:
 			heard(got.Payload)
 		case *redis.Subscription:
 			if strings.HasSuffix(got.Kind, "unsubscribe") {
-				return nil // the slot has moved
+				return 0, nil // the slot has moved
 			}
-			stands = true
+			if stands.IsZero() {
+				stands = time.Now()
+			}
 			connected(true)
 		}
 	}
 }
 
-// subscribe returns the error with which go-redis panics when a Ring is closed.
+// subscribe subscribes, and tells if that failed: go-redis does not if it is given the
+// channel at once, and connects again with each receive. Only a Ring must be given it,
+// and panics with an error when it is closed.
 func (s *subscription) subscribe(ctx context.Context, sharded bool) (sub *redis.PubSub, err error) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -179,10 +183,21 @@ func (s *subscription) subscribe(ctx context.Context, sharded bool) (sub *redis.
 			panic(cause)
 		}
 	}()
-	if sharded {
-		return s.rdb.SSubscribe(ctx, s.channel), nil
+	if _, ring := s.rdb.(*redis.Ring); ring {
+		return s.rdb.Subscribe(ctx, s.channel), nil
 	}
-	return s.rdb.Subscribe(ctx, s.channel), nil
+	if sharded {
+		sub = s.rdb.SSubscribe(ctx)
+		err = sub.SSubscribe(ctx, s.channel)
+	} else {
+		sub = s.rdb.Subscribe(ctx)
+		err = sub.Subscribe(ctx, s.channel)
+	}
+	if err != nil {
+		_ = sub.Close()
+		return nil, err
+	}
+	return sub, nil
 }
 
 func timedOut(err error) bool {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,5 +259,34 @@ func TestWaitersOnARing(t *testing.T) {
 		if err := <-next; err == nil {
 			t.Error("a lock was had on a closed Ring")
 		}
+	}
+}
+
+// Where a server accepts connections and resets them, one attempt to listen makes one
+// connection, and soon there are no more than one in a second.
+func TestListenWaitsLongerForAServerThatResets(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = ln.Close() }()
+	var came atomic.Int32
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			came.Add(1)
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: ln.Addr().String()})
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	lock.Listen(ctx, client, "channel", time.Second, func(string) {}, func(bool) {})
+	if n := came.Load(); n < 5 || n > 16 { // 50 ms doubled up to 2 s, and half of that at least
+		t.Errorf("%d connections in 10 s", n)
 	}
 }

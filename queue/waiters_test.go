@@ -135,3 +135,34 @@ func TestAThousandWaitersOnOneQueueAreAllTold(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("from the settlement's call to the return: median %v, p99 %v, longest %v", took[n/2], took[n*99/100], took[n-1])
 }
+
+// A look is on a connection that has died without a word, and its caller gives up.
+// Who waits next through the same Queue is not held up until the client gives up as well.
+func TestASilentConnectionHoldsUpNoOtherWait(t *testing.T) {
+	t.Parallel()
+	r := onRedis(t)
+	broken, dead := new(link), make(chan struct{})
+	q := newQueue(t, r.client(t, broken), r.name, queue.Config{})
+	kept := task("x")
+	kept.Retain = time.Hour
+	_, err := q.Enqueue(t.Context(), kept)
+	must(t, err)
+	deliveries, _, err := q.Pop(t.Context(), 1, time.Hour)
+	must(t, err)
+	_, err = q.Settle(t.Context(), []duly.Settlement{{Delivery: deliveries[0], Action: duly.Acked}})
+	must(t, err)
+	defer close(dead)
+	broken.onReply(func() error {
+		<-dead
+		return nil
+	})
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = q.Wait(short, "x")
+	wants(t, err, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer cancel()
+	ended, err := q.Wait(ctx, "x")
+	must(t, err)
+	equal(t, "action", ended.Action, duly.Acked)
+}

@@ -19,7 +19,8 @@ const (
 	lookEvery  = 5 * time.Second        // give or take a fifth: what a message that was lost costs
 	lookDeaf   = time.Second            // likewise, while there is no subscription
 	lookMost   = 200                    // tasks a look, since each may have a result
-	lookWithin = 5 * time.Second        // bounds one look
+	lookWithin = time.Second            // bounds one look: it may be on a connection that is dead
+	lookAgain  = 4                      // looks that got no answer, before that is an error
 	linger     = 100 * time.Millisecond // how long a subscription outlives its last waiter
 	firstLook  = "first"                // what a waiter has seen that has not looked
 )
@@ -50,6 +51,7 @@ type waiter struct {
 	known  bool
 	ended  duly.Ended
 	err    error
+	silent int  // looks in a row that got no answer
 	queued bool // in next; guarded by the mu of waits
 	gone   bool // likewise
 	looked bool // at its task, and waits; likewise
@@ -174,11 +176,19 @@ func (ws *waits) take(ctx context.Context) (batch []*waiter) {
 	return batch
 }
 
-// answer ends the waits for what has ended, and those whose first look has failed.
+// answer ends the waits for what has ended, and those whose first look has failed. A
+// look that got no answer is repeated, on another connection.
 func (ws *waits) answer(ctx context.Context, batch []*waiter, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	silence := errors.Is(err, context.DeadlineExceeded)
 	for _, w := range batch {
+		if !silence {
+			w.silent = 0
+		} else if w.silent++; w.silent <= lookAgain && ctx.Err() == nil {
+			ws.ask(w)
+			continue
+		}
 		if err != nil && (w.seen == firstLook || errors.Is(err, redis.ErrClosed)) {
 			w.err, w.known = err, true
 		}

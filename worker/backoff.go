@@ -40,11 +40,11 @@ func doubled(base, most time.Duration, n int) time.Duration {
 // A pause is the growing wait of a loop whose source does not answer.
 type pause struct{ failures int }
 
-// next is at least half of 50 ms doubled with every failure, up to 1.5 s.
+// next is at least three quarters of 50 ms doubled with every failure, up to 1.5 s.
 func (p *pause) next() time.Duration {
 	d := doubled(50*time.Millisecond, 1500*time.Millisecond, p.failures)
 	p.failures++
-	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, secures nothing
+	return d*3/4 + rand.N(d/4) //nolint:gosec // spreads load, secures nothing
 }
 
 // wait waits for next, or for the end of ctx.

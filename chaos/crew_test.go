@@ -143,13 +143,19 @@ func (c *crew) runs() []run {
 }
 
 // noted are the runs of one worker.
-func (h *hand) noted(tb testing.TB) (all []run) {
+func (h *hand) noted(tb testing.TB) []run {
 	tb.Helper()
 	text, err := os.ReadFile(h.runs)
 	if err != nil && !os.IsNotExist(err) {
 		tb.Fatal(err)
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last may be under way
+	return readRuns(tb, text)
+}
+
+// readRuns reads whole lines; the last may be under way.
+func readRuns(tb testing.TB, text []byte) (all []run) {
+	tb.Helper()
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	for line := range bytes.Lines(text) {
 		var r run
 		must(tb, json.Unmarshal(line, &r))

@@ -24,6 +24,7 @@ type wire struct {
 
 	mu     sync.Mutex // guards what follows
 	proxy  *toxiproxy.Proxy
+	at     string
 	buried []*toxiproxy.Proxy // whose connections are silent for ever
 }
 
@@ -46,7 +47,7 @@ func (w *wire) renew() {
 	if w.proxy != nil {
 		w.buried = append(w.buried, w.proxy)
 	}
-	w.proxy = proxy
+	w.proxy, w.at = proxy, proxy.Listen
 }
 
 func (w *wire) now() *toxiproxy.Proxy {
@@ -55,7 +56,11 @@ func (w *wire) now() *toxiproxy.Proxy {
 	return w.proxy
 }
 
-func (w *wire) addr() string { return w.now().Listen }
+func (w *wire) addr() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at
+}
 
 // client is an application's, but that it finds the proxy that there is.
 func (w *wire) client() *redis.Client {

@@ -14,8 +14,8 @@ import (
 // is next, or goes on, whose end is waited for.
 //
 // The error matches [duly.ErrNotFound] if there is no such task, or that of ctx. If
-// the first look at the task fails, so does Wait; later it outlasts whatever becomes
-// of the connection.
+// the first look at the task fails, so does Wait, after 5 s if Redis is silent; later
+// it outlasts whatever becomes of the connection.
 //
 // A task need not be kept to be waited for, but one that ends before Wait has looked
 // is not found: give it a Retain if it is waited for right after it was enqueued or

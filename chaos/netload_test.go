@@ -44,7 +44,7 @@ func (l *loaded) again() {
 // finish ends the load and judges what came of the tasks.
 func (l *loaded) finish() {
 	l.dismiss()
-	r := l.crew.report
+	r := l.report
 	r.measure("all work again after, max ms", ms(l.worst))
 	r.promise(l.worst <= 2*time.Second, "all worked again only %v after a fault", l.worst)
 	for i, h := range l.hands {

@@ -36,6 +36,9 @@ func (r *report) load(server *redistest.Server, at place) *loaded {
 	return l
 }
 
+// plan is what chooses the faults; that of the report chooses the app's tasks meanwhile.
+func (r *report) plan() *rand.Rand { return rand.New(rand.NewPCG(r.Seed, 1)) }
+
 // again waits until all work again after a fault that has just ended.
 func (l *loaded) again() {
 	l.worst = max(l.worst, l.resumed(time.Now(), l.app, l.hands...))
@@ -64,15 +67,16 @@ func TestConnectionFaultsUnderLoadLoseNothing(t *testing.T) {
 	server := redistest.Start(t)
 	w := newWire(t, server.Addr)
 	defer w.cut()
+	rnd := r.plan()
 	l := r.load(server, place{Addrs: []string{w.addr()}})
 	for range pick(6, 60, 3000) {
-		fault := &troubles[r.rnd.IntN(len(troubles))]
+		fault := &troubles[rnd.IntN(len(troubles))]
 		for fault.name == "half-open" { // which moves the proxy
-			fault = &troubles[r.rnd.IntN(len(troubles))]
+			fault = &troubles[rnd.IntN(len(troubles))]
 		}
-		fault.strike(w, rand.New(rand.NewPCG(r.rnd.Uint64(), 0)))
+		fault.strike(w, rand.New(rand.NewPCG(rnd.Uint64(), 0)))
 		r.fault(fault.name, 1)
-		time.Sleep(time.Duration(50+r.rnd.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(50+rnd.IntN(500)) * time.Millisecond)
 		w.mend()
 		l.again()
 	}
@@ -85,22 +89,23 @@ func TestAStandstillOfRedisLosesNothing(t *testing.T) {
 	r := begin(t, "Redis stands still")
 	server := redistest.Start(t)
 	admin := server.Client()
+	rnd := r.plan()
 	l := r.load(server, place{Addrs: []string{server.Addr}})
 	faults := map[string]func() error{
 		"SIGSTOP": func() error {
 			server.Signal(syscall.SIGSTOP)
-			time.Sleep(time.Duration(pick(500, 2000, 2000)+r.rnd.IntN(2000)) * time.Millisecond)
+			time.Sleep(time.Duration(pick(500, 2000, 2000)+rnd.IntN(2000)) * time.Millisecond)
 			server.Signal(syscall.SIGCONT)
 			return nil
 		},
 		"CLIENT PAUSE": func() error {
-			kind, pause := []string{"all", "write"}[r.rnd.IntN(2)], 100+r.rnd.IntN(1500)
+			kind, pause := []string{"all", "write"}[rnd.IntN(2)], 100+rnd.IntN(1500)
 			err := admin.Do(context.Background(), "client", "pause", pause, kind).Err()
 			time.Sleep(time.Duration(pause) * time.Millisecond)
 			return err
 		},
 		"CLIENT KILL": func() error {
-			kind := []string{"normal", "pubsub"}[r.rnd.IntN(2)]
+			kind := []string{"normal", "pubsub"}[rnd.IntN(2)]
 			return admin.Do(context.Background(), "client", "kill", "type", kind, "skipme", "yes").Err()
 		},
 	}
@@ -112,7 +117,7 @@ func TestAStandstillOfRedisLosesNothing(t *testing.T) {
 		}
 		r.fault(name, 1)
 		l.again()
-		time.Sleep(time.Duration(r.rnd.IntN(200)) * time.Millisecond)
+		time.Sleep(time.Duration(rnd.IntN(200)) * time.Millisecond)
 	}
 	l.finish()
 }

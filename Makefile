@@ -50,8 +50,9 @@ gobench: ## Run the Go benchmarks; they start their own redis-server
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ=20s
-	@for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' queue/*_test.go | cut -c6-); do \
-		go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) ./queue || exit 1; done
+	@for p in queue cmd/duly; do \
+		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$p/*_test.go | cut -c6-); do \
+			go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) ./$$p || exit 1; done; done
 
 .PHONY: mutants
 mutants: ## Switch each protection of the locks off, and see that a test fails; minutes

@@ -44,7 +44,7 @@ type sim struct {
 // own. DULY_SIM_SEED plays the one of a seed alone.
 func TestAnyDayOfPlannedFaultsIsThatOfTheModel(t *testing.T) {
 	t.Parallel()
-	first, n := uint64(1), 500
+	first, n := uint64(1), simSeeds
 	if testing.Short() {
 		n = 50
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -112,7 +113,7 @@ func (s *sim) waited(id string, state queue.State, began time.Time, ends []simEn
 	case errors.Is(err, context.DeadlineExceeded):
 		right = first < 0 && !resting || first >= 0 && time.Since(time.UnixMicro(ends[first].at)) < 7*time.Second
 	case err != nil:
-		right = errors.Is(err, queue.ErrUnknownOutcome) || errors.Is(err, errCut)
+		right = errors.Is(err, queue.ErrUnknownOutcome) || errors.Is(err, errCut) || errors.Is(err, io.ErrClosedPipe)
 	default:
 		s.tally["waited"]++
 	}

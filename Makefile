@@ -55,8 +55,9 @@ fuzz: ## Fuzz each target for FUZZ=20s
 			go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ) ./$$p || exit 1; done; done
 
 .PHONY: mutants
-mutants: ## Switch each protection of the locks off, and see that a test fails; minutes
-	DULY_MUTANTS=1 go test -run TestMutants -timeout 60m -v ./lock
+mutants: ## Switch each protection off, and see that a test fails; half an hour; ARGS="-run TestMutants/lease"
+	@table=$$(mktemp) && DULY_MUTANTS=$$table go test -run TestMutants -count=1 -p 1 -timeout 120m -v $(ARGS) ./lock ./queue ./worker; \
+		failed=$$?; cat $$table; rm -f $$table; exit $$failed
 
 .PHONY: chaos
 chaos: ## Inject faults and count what is lost, some minutes; CHAOS=long takes hours, ARGS="-run Kill -args -seed 7"

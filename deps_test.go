@@ -22,7 +22,8 @@ var importLaw = map[string]struct {
 	may []string
 	why string
 }{
-	".": {nil, "code that defines handlers compiles without Redis, as an http.Handler needs no server"},
+	".":               {nil, "code that defines handlers compiles without Redis, as an http.Handler needs no server"},
+	"internal/mutant": {nil, "it tests the tests of every package, lock's among them, so it lies under all"},
 	"lock": {
 		[]string{"github.com/redis/go-redis/v9"},
 		"users may take it alone; it knows no task and no queue",

@@ -1,24 +1,12 @@
 package lock_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/dulyhq/duly/internal/mutant"
 )
 
-// A mutant is this package with one protection switched off: in a file, one
-// piece of text is another. The tests that match caught must fail for it.
-type mutant struct {
-	what           string
-	file, was, now string
-	caught         string
-}
-
-var mutants = []mutant{
+var mutants = []mutant.Mutant{
 	{
 		"acquiring is not idempotent by token", "lua/acquire.lua",
 		"if owner(value) == token then", "if false then",
@@ -128,7 +116,7 @@ var mutants = []mutant{
 	{
 		"go-redis retries", "script.go",
 		"func (once) NoRetry() bool { return true }", "func (once) NoRetry() bool { return false }",
-		"SentOnce|Retr",
+		"Retr",
 	},
 	{
 		"what was never sent is of unknown outcome", "script.go",
@@ -178,58 +166,4 @@ var mutants = []mutant{
 	},
 }
 
-// TestMutants checks that the table fits the code; with DULY_MUTANTS=1, as by
-// `make mutants`, it runs the tests on each mutant, and all must be caught.
-func TestMutants(t *testing.T) {
-	dir, err := os.Getwd()
-	must(t, err)
-	run := os.Getenv("DULY_MUTANTS") == "1"
-	for _, m := range mutants {
-		t.Run(m.what, func(t *testing.T) {
-			path := filepath.Join(dir, filepath.FromSlash(m.file))
-			source, err := os.ReadFile(path)
-			must(t, err)
-			if n := strings.Count(string(source), m.was); n != 1 {
-				t.Fatalf("%s has %q %d times, want once", m.file, m.was, n)
-			}
-			if run {
-				m.hunt(t, path, strings.Replace(string(source), m.was, m.now, 1))
-			}
-		})
-	}
-}
-
-// hunt runs the tests on a mutant, laid over the package without changing it.
-func (m mutant) hunt(t *testing.T, path, source string) {
-	dir := t.TempDir()
-	changed := filepath.Join(dir, "changed"+filepath.Ext(path))
-	must(t, os.WriteFile(changed, []byte(source), 0o600))
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
-	must(t, err)
-	layer := filepath.Join(dir, "overlay.json")
-	must(t, os.WriteFile(layer, overlay, 0o600))
-	cmd := exec.Command("go", "test", "-overlay", layer, "-count", "1", "-timeout", "90s", "-run", m.caught, ".")
-	cmd.Env = append(os.Environ(), "DULY_MUTANTS=", "DULY_REQUIRE_REDIS=1")
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err == nil:
-		t.Errorf("it lives: no test of %s noticed", m.caught)
-	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
-		t.Fatalf("it does not compile:\n%s", out)
-	default:
-		t.Logf("caught by %s", strings.Join(culprits(out), ", "))
-	}
-}
-
-// culprits are the tests that failed, without their parts.
-func culprits(out []byte) (names []string) {
-	for line := range strings.Lines(string(out)) {
-		if rest, failed := strings.CutPrefix(line, "--- FAIL: "); failed {
-			names = append(names, strings.Fields(rest)[0])
-		}
-	}
-	if len(names) == 0 {
-		names = append(names, "a panic or a time limit")
-	}
-	return names
-}
+func TestMutants(t *testing.T) { mutant.Run(t, mutants) }

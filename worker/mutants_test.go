@@ -186,7 +186,7 @@ var mutants = []mutant.Mutant{
 	},
 	{
 		"a source that is away is asked in a hot loop", "backoff.go",
-		"return d/2 + rand.N(d/2) //", "return d * 0 //",
+		"return d*3/4 + rand.N(d/4) //", "return d * 0 //",
 		"TestNoHotLoopWhileTheSourceIsAway",
 	},
 	{

@@ -51,7 +51,7 @@ func TestTheStatusOfWaitTellsHowTheTaskEnded(t *testing.T) {
 		"ack":    {duly.Settlement{Action: duly.Acked, Result: []byte(`{ "a": "\u009b" }`)}, 0, `{"a":"\u009b"}` + "\n", ""},
 		"bare":   {duly.Settlement{Action: duly.Acked}, 0, "", ""},
 		"drop":   {duly.Settlement{Action: duly.Dropped, Err: boom}, 3, "", "boom"},
-		"tricks": {duly.Settlement{Action: duly.Dropped, Err: errors.New("boom\x1b[2J\n")}, 3, "", `boom\x1b[2J\n`},
+		"tricks": {duly.Settlement{Action: duly.Dropped, Err: errors.New("\x1b[2J\nboom")}, 3, "", `\x1b[2J\nboom`},
 		"bury":   {duly.Settlement{Action: duly.Buried, Err: boom}, 4, "", "boom"},
 		"cancel": {duly.Settlement{}, 5, "", "cancel"},
 		"repeat": {duly.Settlement{Action: duly.Repeated, At: time.Now().Add(time.Hour), Err: boom}, 6, "", "boom"},

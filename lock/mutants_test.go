@@ -119,11 +119,6 @@ var mutants = []mutant.Mutant{
 		"Retr",
 	},
 	{
-		"what was never sent is of unknown outcome", "script.go",
-		"case !cmd.sent.Load(), answered(err):", "case answered(err):",
-		"ConnectionThatIsRefused",
-	},
-	{
 		"a renewal error is a loss", "lease.go",
 		"case errors.Is(err, ErrExpired), errors.Is(err, ErrLost):", "case err != nil:",
 		"LostReplyOfExtend|KeepAliveOutlasts",

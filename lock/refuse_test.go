@@ -147,27 +147,3 @@ func TestLongestTTL(t *testing.T) {
 		}
 	})
 }
-
-// A Redis that takes no more clients refuses the connection: no command was sent, and
-// none is of unknown outcome.
-func TestConnectionThatIsRefusedIsNoUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	probe := server.Client()
-	must(t, probe.ConfigSet(t.Context(), "maxclients", "1").Err())
-	for what, client := range map[string]*redis.Client{
-		"unix": server.Client(),
-		"tcp":  redis.NewClient(&redis.Options{Addr: server.Addr}),
-	} {
-		t.Cleanup(func() { _ = client.Close() })
-		for range 5 {
-			_, err := increment.Run(soon(t), client, []string{"n"})
-			if err == nil || errors.Is(err, lock.ErrUnknownOutcome) {
-				t.Fatalf("%s: got %v, want a refusal", what, err)
-			}
-		}
-	}
-	if n := probe.Exists(t.Context(), "n").Val(); n != 0 {
-		t.Error("a script ran that was refused")
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,24 +73,11 @@ func NewScript(src string) *Script {
 // in one round trip, where taking the lock would cost three.
 func Guarded(body string) *Script { return NewScript(guardLua + body) }
 
-// once keeps go-redis from sending a command again, and knows whether it was sent at
-// all: go-redis asks for the arguments when it writes them, and where a connection is
-// refused while it is set up, does not. A hook or a cluster client asks sooner.
-type once struct {
-	*redis.Cmd
-	sent *atomic.Bool
-}
-
-func newOnce(cmd *redis.Cmd) once { return once{cmd, new(atomic.Bool)} }
+// once keeps go-redis from sending a command again.
+type once struct{ *redis.Cmd }
 
 // NoRetry says so.
 func (once) NoRetry() bool { return true }
-
-// Args are the arguments.
-func (o once) Args() []any {
-	o.sent.Store(true)
-	return o.Cmd.Args()
-}
 
 // Run runs the script and returns its reply; a nil reply is nil without error.
 // It returns when ctx ends, even if the client was not told to honour contexts.
@@ -211,21 +197,21 @@ func (s *Script) run(ctx context.Context, rdb redis.UniversalClient, a acks, on 
 }
 
 func send(ctx context.Context, rdb redis.UniversalClient, a acks, verb, script string, on []invocation, calls []*call) {
-	cmds := make([]once, len(on))
+	cmds := make([]*redis.Cmd, len(on))
 	for i, one := range on {
 		all := make([]any, 0, 3+len(one.keys)+len(one.args))
 		all = append(all, verb, script, len(one.keys))
 		for _, key := range one.keys {
 			all = append(all, key)
 		}
-		cmds[i] = newOnce(redis.NewCmd(ctx, append(all, one.args...)...))
+		cmds[i] = redis.NewCmd(ctx, append(all, one.args...)...)
 	}
 	var unconfirmed error
 	switch {
 	case a.replicas > 0:
 		unconfirmed = confirmed(ctx, rdb, a, cmds, on[0].keys[0])
 	case len(cmds) == 1:
-		_ = rdb.Process(ctx, cmds[0]) // the command keeps its error
+		_ = rdb.Process(ctx, once{cmds[0]}) // the command keeps its error
 	default:
 		_, _ = pipeline(ctx, rdb, cmds).Exec(ctx)
 	}
@@ -251,10 +237,10 @@ func stale(err error) bool {
 	return err != nil && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled)
 }
 
-func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []once) redis.Pipeliner {
+func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []*redis.Cmd) redis.Pipeliner {
 	pipe := rdb.Pipeline()
 	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
+		_ = pipe.Process(ctx, once{cmd})
 	}
 	return pipe
 }
@@ -262,7 +248,7 @@ func pipeline(ctx context.Context, rdb redis.UniversalClient, cmds []once) redis
 // confirmed sends commands and asks, on the same connection, how many replicas
 // have what they wrote: WAIT knows of its own connection only. The commands must
 // be for the slot of key.
-func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []once, key string) error {
+func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []*redis.Cmd, key string) error {
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
@@ -288,12 +274,12 @@ func confirmed(ctx context.Context, rdb redis.UniversalClient, a acks, cmds []on
 }
 
 // outcome is the reply to a command, or what is known of it without one.
-func outcome(cmd once) (any, error) {
+func outcome(cmd *redis.Cmd) (any, error) {
 	value, err := cmd.Result()
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
 		return value, nil
-	case !cmd.sent.Load(), answered(err):
+	case answered(err):
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

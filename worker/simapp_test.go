@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -113,7 +112,7 @@ func (s *sim) waited(id string, state queue.State, began time.Time, ends []simEn
 	case errors.Is(err, context.DeadlineExceeded):
 		right = first < 0 && !resting || first >= 0 && time.Since(time.UnixMicro(ends[first].at)) < 7*time.Second
 	case err != nil:
-		right = errors.Is(err, queue.ErrUnknownOutcome) || errors.Is(err, errCut) || errors.Is(err, io.ErrClosedPipe)
+		right = errors.Is(err, queue.ErrUnknownOutcome) || errors.Is(err, errCut)
 	default:
 		s.tally["waited"]++
 	}

@@ -60,7 +60,7 @@ mutants: ## Switch each protection off, and see that a test fails; half an hour;
 		failed=$$?; cat $$table; rm -f $$table; exit $$failed
 
 .PHONY: chaos
-chaos: ## Inject faults and count what is lost, some minutes; CHAOS=long takes hours, ARGS="-run Kill -args -seed 7"
+chaos: ## Inject faults and count what is lost, eight minutes; CHAOS=long takes hours, ARGS="-run Kill -args -seed 7"
 	cd chaos && go test -count=1 -v -timeout $(if $(filter long,$(CHAOS)),24h,30m) . $(ARGS)
 
 .PHONY: fmt

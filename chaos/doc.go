@@ -1,7 +1,7 @@
 // Package chaos injects faults into real servers and real worker processes, and
 // counts what becomes of the tasks. It has tests alone, each of them a scenario:
 //
-//	make chaos                                        # some minutes
+//	make chaos                                        # eight minutes
 //	make chaos CHAOS=long                             # hours
 //	make chaos ARGS="-run Kill -args -seed 7"         # one, with the plan of a seed
 //	go test -short ./...                              # the short form, as CI has it
